@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which tests a change reaches, as options of cargo and a filter of the test runner.
+"""Prints which tests a change reaches: as options of cargo, as a filter of the test runner, or as a list.
 
 Usage: changed.py cargo|filter|crates [SINCE]
 
@@ -16,7 +16,7 @@ import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Texts that only the program contains (`packetrig docs`), or nothing; `make test` checks their links.
+# Texts. Those in docs/ reach only the program, which contains them (`packetrig docs`); others reach no test.
 TEXTS = (".md", ".svg", ".png", ".txt")
 
 
@@ -44,7 +44,7 @@ def workspace():
 
 
 def package_of(file, directories):
-    """The package with the longest directory that holds the file."""
+    """Name of the package that contains the file; None if no package does."""
     holders = [directory for directory in directories if file.startswith(directory + "/")]
     return directories[max(holders, key=len)] if holders else None
 

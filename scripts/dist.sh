@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what is given to users: `make dist`. Everything stays in target/dist.
+# Builds the program and all packages for users: `make dist`. All files are in target/dist.
 #
 #   scripts/dist.sh [NAME...]            NAME: x86_64 aarch64 armv7; without one, all of them
 #   scripts/dist.sh --reproduce          builds the program for x86_64 in two directories and compares them
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 ROOT=$PWD
 OUT=$ROOT/target/dist
 PATH=$PATH:$HOME/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin
-# Times in archives are that of the commit, so that two builds of one commit are the same bytes.
+# Files in archives have the time of the commit, so that two builds of one commit give the same bytes.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 mkdir -p "$OUT/logs"
@@ -24,17 +24,17 @@ fi
 NAMES=${*:-x86_64 aarch64 armv7}
 ONLY=${ONLY:-program nats manual deb rpm wheel oci}
 
-# build_wheel NAME: leaves $OUT/packetrig-VERSION-….whl.
+# build_wheel NAME: writes $OUT/packetrig-VERSION-….whl.
 build_wheel() {
     rm -f "$OUT"/packetrig-*"$(rpm_processor "$1" | sed 's/hl$/l/').whl"
     python3 scripts/dist/wheel.py "$(version)" "$1" "$OUT/$1" "$OUT"
 }
 
-# run_step STEP NAME: its output is in a log, whose end is shown if the step fails.
+# run_step STEP NAME: runs a step with its output in a log. If the step fails, the end of the log is shown.
 run_step() {
     log=$OUT/logs/$1-$2.log
     echo "dist: $1 $2" >&2
-    # A subshell of its own: `set -e` is off in what `if` asks.
+    # The subshell has its own `set -e`. It is not in the condition of an `if`, where `set -e` has no effect.
     set +e
     (set -e; "build_$1" "$2") >"$log" 2>&1
     code=$?
@@ -46,7 +46,7 @@ run_step() {
 }
 
 row() { [ ! -e "$2" ] || echo "| $1 | $(wc -c <"$2") | $(xz -9e -T1 -c "$2" | wc -c) |"; }
-# What is compressed already, or nearly.
+# The row of a file that is compressed already: without a size after xz.
 row_of_archive() { [ ! -e "$1" ] || echo "| $(basename "$1") | $(wc -c <"$1") | – |"; }
 
 print_table() {

@@ -1,19 +1,20 @@
 #!/bin/sh
-# fuzz.sh SECONDS [TARGET…]: fuzzes each target (all without any) until it has run for SECONDS in all, in this call and earlier
-# ones. fuzz/target/hours/TARGET holds a line for every slice: seconds and executions; remove it to begin again. Inputs that
-# reach new code are kept in fuzz/target/corpus/TARGET; those that fail a target end the call, and cargo-fuzz names them.
+# fuzz.sh SECONDS [TARGET…]: fuzzes each TARGET (without one: all targets) until it has run for SECONDS in total, in
+# this call and in earlier calls. A target runs in slices of at most 60 s. fuzz/target/hours/TARGET has a line for every
+# slice, with seconds and executions; remove this file to begin again. Inputs that reach new code are stored in
+# fuzz/target/corpus/TARGET. An input with which a target fails ends the call; the output of cargo-fuzz names it.
 set -eu
 cd "$(dirname "$0")/.."
 wanted=$1
 shift
 [ $# -gt 0 ] || set -- $(basename -s .rs fuzz/fuzz_targets/*.rs)
 cargo +nightly fuzz --version >/dev/null 2>&1 || {
-    echo "cargo-fuzz is missing: rustup toolchain install nightly && cargo install cargo-fuzz" >&2
+    echo "cargo-fuzz is missing; install it: rustup toolchain install nightly && cargo install cargo-fuzz" >&2
     exit 1
 }
 mkdir -p fuzz/target/hours
 
-# Sum of a column of a target's record.
+# total TARGET COLUMN: the sum of a column in the file of the target's slices.
 total() { cat "fuzz/target/hours/$1" 2>/dev/null | awk -v column="$2" '{ sum += $column } END { print sum + 0 }'; }
 
 for target in "$@"; do

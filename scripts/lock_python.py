@@ -1,6 +1,6 @@
 """Writes scripts/python-NAME.txt: every package that an environment of `scripts/clients.sh` has, with its hashes.
 
-usage: lock_python.py NAME ENVIRONMENT PACKAGE==VERSION…   (PACKAGE==VERSION: what we asked for; the rest came with it)
+usage: lock_python.py NAME ENVIRONMENT PACKAGE==VERSION…   (PACKAGE==VERSION: the requested packages; all others are their dependencies)
 """
 import json, pathlib, subprocess, sys, urllib.request
 
@@ -28,7 +28,7 @@ for pin in frozen:
     if package in ("pip",):
         continue
     found = hashes(package, version)
-    if not found: sys.exit(f"no files of {pin}")
+    if not found: sys.exit(f"PyPI has no files of {pin}")
     lines.append(f"{pin} \\")
     lines += [f"    --hash=sha256:{h}" + (" \\" if h != found[-1] else "") for h in found]
 pathlib.Path(f"scripts/python-{name}.txt").write_text("\n".join(lines) + "\n")

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds packetrig-probe for small machines, static and stripped, and tries each build: `make probe-builds`.
+# Builds packetrig-probe for small machines, static and stripped, and tests each build: `make probe-builds`.
 #
 #   scripts/probe_builds.sh [NAME...]      NAME: x86_64 aarch64 armv7 armv6; without one, all of them
 #
 # Everything stays in target/probe-builds: the programs, the logs of the builds and trials, and the table (sizes.md). It installs
 # toolchains with rustup and QEMU with apt, and fetches libraries and kernels of other processors from Debian without installing them.
-# No C compiler for them is needed: the program is Rust, and its BPF programs are compiled by clang for the kernel.
-# TRY_ONLY=1 tries the programs of an earlier build again.
+# No C compiler for these processors is needed: the program is Rust, and clang compiles its BPF programs.
+# TRY_ONLY=1: tests the programs of an earlier build again, without building.
 set -eu
 cd "$(dirname "$0")/.."
 ROOT=$PWD
@@ -27,7 +27,8 @@ install_tools() {
     fi
 }
 
-# A target has a library of rustup, or is built from source by the nightly compiler with Debian's musl and libgcc.
+# build NAME: builds the program. The standard library for the target comes from rustup, or the nightly compiler builds
+# it from source and links it with Debian's musl and libgcc.
 build() {
     name=$1
     target=$(target "$name")
@@ -45,7 +46,8 @@ build() {
     cp "$OUT/cargo/$target/${PROFILE:-small}/packetrig-probe" "$OUT/packetrig-probe-$name"
 }
 
-# The trial as a script: $P is the program, behind an emulator or not. Its last line says how many steps did what they should.
+# Writes the script of a trial. $P is the command that runs the program, with or without an emulator. The last line of
+# the output says how many steps had an expected exit code.
 write_trial() {
     cat >"$OUT/trial.sh" <<'TRIAL'
 ip link set lo up
@@ -66,7 +68,7 @@ step help 0 $P ping --help >help.txt
 step caps 0 $P caps lo
 step ping 0 $P ping 127.0.0.1 $ALLOW --count 5 --interval 50ms
 step parquet 2 $P ping 127.0.0.1 $ALLOW --count 1 --write a.parquet
-# A number above 16 bits: old calls of 32-bit processors would cut it off.
+# The user id is above 16 bits: old system calls of 32-bit processors would cut it off.
 $P reflect 127.0.0.1:8620 $ALLOW --user 70000 --burst 1000 --time "${REFLECT_TIME:-60s}" >reflect.txt 2>&1 &
 reflector=$!
 n=0
@@ -77,10 +79,10 @@ kill -TERM $reflector
 wait $reflector
 echo "## reflect"; cat reflect.txt; echo
 step user 0 grep 'uid 70000' reflect.txt
-# INCONCLUSIVE (7) is an answer, too: probes leave late on an emulated processor.
+# INCONCLUSIVE (exit code 7) is expected, too: probes leave late on an emulated processor.
 step send "0 7" $P send lo --to 127.0.0.1 --count 50 --every 20ms $ALLOW --mechanism spin --write send.pcapng
 step send-sleep "0 7" $P send lo --to 127.0.0.1 --count 50 --every 20ms $ALLOW --mechanism sleep --write send.jsonl
-# Kernels before 6.6 have no gate (4).
+# Exit code 4 is expected, too: kernels before 6.6 do not have the mechanism `gate`.
 step send-gate "0 4 7" $P send lo --to 127.0.0.1 --count 50 --every 20ms $ALLOW --mechanism gate
 step capacity "0 7" $P capacity 127.0.0.1 --count 10 $ALLOW
 echo "## files"; wc -c oneway.jsonl send.pcapng send.jsonl 2>&1; echo
@@ -94,7 +96,8 @@ try_here() { # try_here NAME [EMULATOR...]
     directory=$OUT/trial-$name
     rm -rf "$directory"
     mkdir -p "$directory"
-    # A network namespace of its own: no traffic leaves it. Real-time priority and BPF programs need root outside of user namespaces.
+    # The trial has its own network namespace, so no traffic leaves it. Root gets no user namespace, because real-time
+    # priority and BPF programs need root outside of user namespaces.
     rights=$([ "$(id -u)" = 0 ] || echo --map-root-user)
     # shellcheck disable=SC2086
     P="$* $OUT/packetrig-probe-$name" TRIAL_DIR=$directory REFLECT_TIME=30s XDG_DATA_HOME=$directory \
@@ -128,7 +131,7 @@ INIT
     boot_guest "$name" "$architecture" "$@"
 }
 
-# The row of a build: sizes, and the last line of each trial.
+# row NAME: prints the table row of a build, with its sizes and the last line of each trial.
 row() {
     name=$1
     program=$OUT/packetrig-probe-$name
@@ -152,7 +155,7 @@ for name in $NAMES; do
     rm -f "$OUT/logs/native-$name.log" "$OUT/logs/user-$name.log" "$OUT/logs/guest-$name.log"
     if [ -z "${TRY_ONLY:-}" ] && ! build "$name" >"$OUT/logs/build-$name.log" 2>&1; then
         tail -20 "$OUT/logs/build-$name.log" >&2
-        echo "the build for $name failed: $OUT/logs/build-$name.log" >&2
+        echo "the build for $name failed, see $OUT/logs/build-$name.log" >&2
         continue
     fi
     case $name in
@@ -172,7 +175,8 @@ for name in $NAMES; do
     armv6)
         # shellcheck disable=SC2046
         try_here armv6 $(emulator armv6) >"$OUT/logs/user-armv6.log" 2>&1 || true
-        # ARMv7 runs it, too. QEMU's Raspberry Pi Zero (raspi0) with Debian's kernel printed nothing in three minutes.
+        # The guest is an ARMv7, which runs ARMv6 programs, too: with QEMU's Raspberry Pi Zero (raspi0), Debian's kernel
+        # printed nothing for three minutes.
         try_guest armv6 armhf linux-image-armmp qemu-system-arm -M virt -cpu cortex-a7 -m 128 \
             -append "console=ttyAMA0 quiet panic=-1" >"$OUT/logs/guest-armv6.log" 2>&1 || true
         ;;

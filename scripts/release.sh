@@ -1,15 +1,15 @@
 #!/bin/sh
 # Makes a release from the commit that is checked out: `scripts/release.sh 0.1.0`. Everything is in target/release-VERSION.
 #
-# It refuses a tree with changes, another version than that of Cargo.toml, a changelog without this version, and an advisory
-# database older than 30 days. Then it builds (dist.sh), tries what it built (dist_test.sh), and writes checksums, the parts (CycloneDX),
-# the notes of this version and a signature.
+# It refuses a tree with changes, a version that is not that of Cargo.toml, a changelog without this version, and an
+# advisory database older than 30 days. Then it builds the packages (dist.sh), tests them (dist_test.sh), and writes
+# checksums, the list of components (SBOM, CycloneDX), the notes of this version and a signature.
 #
 #   PACKETRIG_SIGNING_KEY       the text of minisign's secret key file, whose key has no password (minisign -G -W)
 #   PACKETRIG_SIGNING_PUBLIC    minisign's public key, one line: the signature is checked with it
 #   NAMES="x86_64 aarch64"      these processors only
-#   REHEARSAL=1                 goes on where it would refuse because of changes, the changelog or the advisories, and says so; no tag
-#   REHEARSAL=built             also takes what target/dist has, without building and trying it again
+#   REHEARSAL=1                 warns of changes, changelog, crates or a failed trial, and continues; sets no tag
+#   REHEARSAL=built             as REHEARSAL=1, and uses the packages in target/dist without building and testing them again
 set -eu
 cd "$(dirname "$0")/.."
 ROOT=$PWD
@@ -19,7 +19,7 @@ NAMES=${NAMES:-x86_64 aarch64 armv7}
 . scripts/dist/tree.sh
 
 say() { printf 'release: %s\n' "$*" >&2; }
-# A rehearsal shows all that a release would refuse.
+# refuse TEXT: ends a release. A rehearsal continues, so that it shows everything that a release would refuse.
 refuse() {
     say "$*"
     [ -n "${REHEARSAL:-}" ] || exit 1
@@ -31,10 +31,10 @@ check_source() {
     [ -z "$(git status --porcelain)" ] || refuse "the tree has changes; commit them first"
     [ -n "$(notes "$1")" ] || refuse "CHANGELOG.md has no section for $1"
     ! grep -q "^## Unreleased: $1" CHANGELOG.md || refuse "CHANGELOG.md still calls $1 unreleased"
-    scripts/check_deps.sh release || refuse "the crates may not be released as they are, see above"
+    scripts/check_deps.sh release || refuse "the check of the crates failed, see above"
 }
 
-# notes VERSION: its section of the changelog.
+# notes VERSION: prints the section of this version in the changelog.
 notes() { awk -v version="$1" '/^## / { inside = index($0, version) > 0; next } inside' CHANGELOG.md; }
 
 check_key() {
@@ -42,9 +42,14 @@ check_key() {
     [ -n "${PACKETRIG_SIGNING_KEY:-}" ] || { say "set PACKETRIG_SIGNING_KEY to the text of minisign's secret key file"; exit 1; }
 }
 
-# Packages of the version that is tagged; a tag that does not exist yet is made here only if the tree is clean.
+# Tags the commit, because packages of an untagged commit get a development version. An existing tag is left as it is if it is on this
+# commit, and a rehearsal sets no tag.
 tag_version() {
-    git rev-parse --quiet --verify "refs/tags/v$1" >/dev/null && return 0
+    if tagged=$(git rev-parse --quiet --verify "refs/tags/v$1^{commit}"); then
+        [ "$tagged" = "$(git rev-parse HEAD)" ] && return 0
+        say "the tag v$1 is on another commit: $tagged"
+        exit 1
+    fi
     [ -n "${REHEARSAL:-}" ] || git tag --annotate --message "packetrig $1" "v$1"
 }
 
@@ -63,7 +68,7 @@ gather() {
     (cd "$place" && sha256sum -- * >SHA256SUMS)
 }
 
-# The key is in a file that only this user reads, and only while it signs.
+# Signs the checksums. The key is in a file only while minisign runs, and only this user can read that file.
 sign() {
     key=$(mktemp)
     trap 'rm -f "$key"' EXIT INT TERM

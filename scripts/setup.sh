@@ -1,13 +1,14 @@
 #!/bin/sh
-# Installs what building and testing packetrig needs and this machine lacks; says what it does; changes nothing else.
+# Installs the missing programs for building and testing packetrig. It says what it does, and changes nothing else.
 #
 #   setup.sh demo   a C compiler (the catalogue's SQLite is built from source) and clang (BPF programs)
 #   setup.sh test      also the test runner, and the tools that judge captures and labs
-#   setup.sh test-all  also public clients and servers, and what runs a guest with another kernel
-#   setup.sh vm        also what runs a guest
-#   setup.sh eval      also the generators packetrig is measured against
+#   setup.sh test-all  also public clients and servers, and QEMU for a guest with another kernel
+#   setup.sh vm        as test, with QEMU for a guest
+#   setup.sh eval      as test, with the programs that packetrig is compared with
 #
-# Rust itself is not installed: it is checked, with the command to get it. Running this again is harmless.
+# Rust itself is not installed: if it is missing or too old, the script says how to get it. The
+# script may run repeatedly.
 set -eu
 
 level=${1:-demo}
@@ -19,7 +20,7 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# want COMMAND PACKAGE: notes the package if the command is not there.
+# want COMMAND PACKAGE: adds the package to the missing ones if the command does not exist.
 want() {
     has "$1" && return 0
     case " $missing_packages " in *" $2 "*) ;; *) missing_packages="$missing_packages $2" ;; esac
@@ -40,12 +41,12 @@ check_rust_component() {
     rustup component add "$component"
 }
 
-# A compiler without the C library's headers is of no use, and Debian packages them apart.
+# A C compiler needs the headers of the C library, too, which are in another package of Debian.
 check_c() {
     printf '#include <stdlib.h>\n' | cc -E - >/dev/null 2>&1 || missing_packages="$missing_packages gcc libc6-dev"
 }
 
-# Runs a command as root, asking for sudo only when there is something to do.
+# Runs a command as root, with sudo if the user is not root.
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -66,13 +67,13 @@ install_missing() {
         give_up "as root, run: apt-get install -y --no-install-recommends$missing_packages"
         return 0
     fi
-    # Without a terminal nobody can answer: the front end must not ask (wireshark-common would, about setuid).
+    # apt must not ask questions, because there may be no terminal (wireshark-common would ask about setuid).
     as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
     # shellcheck disable=SC2086 # a list of package names
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing_packages
 }
 
-# The build cannot do without a compiler. Tests skip what lacks its tool, by name, and say so.
+# Without a compiler the script fails. Without other tools it continues: tests that need one are skipped and listed.
 give_up() {
     has cc || fail "$1"
     say "$1"
@@ -86,7 +87,7 @@ esac
 
 check_rust
 check_c
-# The BPF programs of back end xdp are compiled by clang; they bring the few declarations they need.
+# clang compiles the BPF programs. They need no kernel headers.
 want clang clang
 case $level in
 test | test-all | vm | eval)
@@ -110,11 +111,11 @@ test | test-all | vm | eval)
     want python3 python3
     want make make
     want fping fping
-    # Opens report pages, as their readers do.
+    # Tests open pages in this browser.
     want chromium-headless-shell chromium-headless-shell
     # Perl itself is on most machines; its modules may not be.
     perl -MJSON::PP -e 1 >/dev/null 2>&1 || missing_packages="$missing_packages perl"
-    # Debian packages the making of environments apart.
+    # On Debian, python3 without this package cannot make environments.
     python3 -c 'import ensurepip' >/dev/null 2>&1 || missing_packages="$missing_packages python3-venv"
     ;;
 esac
@@ -125,7 +126,7 @@ vm | test-all)
 esac
 case $level in
 test-all | eval)
-    # Programs that send through the preload library.
+    # Tests run these programs with packetrig's preload library.
     want nping nmap
     want scamper scamper
     ;;
@@ -140,11 +141,11 @@ esac
 install_missing
 case $level in
 vm | test-all)
-    # The guest's kernel is a package that is only unpacked: apt must know its newest version.
+    # The package with the guest's kernel is downloaded and unpacked, not installed. apt must know its newest version.
     if has apt-cache && ! apt-cache show linux-image-amd64 >/dev/null 2>&1; then as_root apt-get update -q; fi
     ;;
 esac
-# Without a package index there are no clients; tests that need one are skipped and listed.
+# A client that cannot be downloaded is left out; tests that need it are skipped and listed.
 case $level in
 test | vm) clients="nextest deny nats axe" ;;
 eval) clients="nextest deny nats mlrsearch" ;;

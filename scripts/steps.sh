@@ -1,9 +1,10 @@
 #!/bin/sh
-# steps.sh TITLE TARGET…: makes these targets one after another, also after one has failed, and prints at the end how long
-# each took, which took longer than tests/budget.toml allows, and which failed. Fails if one did.
+# steps.sh TITLE TARGET…: makes these targets one after another, and continues after a failure. At the end it prints
+# how long each target took, which ones took longer than tests/budget.toml allows, and which ones failed. It fails
+# if a target failed.
 #
-# `FIRST+SECOND+THIRD`: SECOND, then THIRD, are made beside FIRST with a lower priority, for a FIRST that leaves processors idle. What
-# they print follows what FIRST prints.
+# `FIRST+SECOND+THIRD`: while FIRST is made, SECOND and then THIRD are made with a lower priority. This is for a FIRST
+# that leaves processors idle. The output of SECOND and THIRD comes after that of FIRST.
 set -u
 title=$1
 shift
@@ -11,27 +12,27 @@ table=
 failed=
 kept=$(mktemp -d)
 trap 'rm -rf "$kept"' EXIT
-# A FIRST that is built by cargo takes cargo's lock before the others want it.
+# FIRST starts this much earlier, so that it gets cargo's lock before the others.
 head_start_s=15
 
-# budget_of STEP: its seconds on the reference machine, with empty caches.
+# budget_of STEP: prints the seconds that it may take on the reference machine, with empty caches.
 budget_of() { sed -n '/^\[steps\]/,/^\[[^s]/s/^'"$1"' *= *\([0-9]*\).*/\1/p' tests/budget.toml; }
 
-# make_step STEP: keeps its seconds and its outcome in files.
+# make_step STEP: makes a target, and stores its seconds and its outcome in a file.
 make_step() {
     start=$(date +%s)
     if ${MAKE:-make} --no-print-directory "$1"; then outcome=ok; else outcome=FAILED; fi
     echo "$(($(date +%s) - start)) $outcome" >"$kept/$1.outcome"
 }
 
-# make_beside STEP…: one after another, with a lower priority; what each prints goes to a file.
+# make_beside STEP…: makes targets one after another, with a lower priority. The output of each goes to a file.
 make_beside() {
     sleep "$head_start_s"
     renice -n 5 -p "$(sh -c 'echo $PPID')" >/dev/null
     for step in "$@"; do make_step "$step" >"$kept/$step.log" 2>&1; done
 }
 
-# note_step STEP: its line of the table. Budgets are of steps that have the machine for themselves.
+# note_step STEP REMARK: adds a line to the table. With a remark, the step ran beside another one, so it has no budget.
 note_step() {
     read -r seconds outcome <"$kept/$1.outcome"
     [ "$outcome" = ok ] || failed="$failed $1"

@@ -1,16 +1,16 @@
-# Processors that packetrig is built for, where their libraries come from, and guests that have them. Sourced by probe_builds.sh,
+# The processors for which packetrig is built: names, libraries, emulators and guests. Sourced by probe_builds.sh,
 # dist.sh and dist_test.sh, with OUT set.
 
-# Seconds for a guest to boot and do its trial, on a processor that is emulated.
+# Maximum time, in seconds, in which a guest on an emulated processor boots and finishes its trial.
 GUEST_TIME=${GUEST_TIME:-600}
 
-# What is known of each build: the target of rustc, Debian's name of the processor, and the emulator.
+# For each build: the target of rustc, Debian's name of the processor, and the emulator.
 target() {
     case $1 in
     x86_64) echo x86_64-unknown-linux-musl ;;
     aarch64) echo aarch64-unknown-linux-musl ;;
     armv7) echo armv7-unknown-linux-musleabihf ;;
-    # Software floating point: Debian's library for ARM without it is the only one that runs on ARMv6.
+    # With floating point in software, as in Debian's armel, whose libraries are the only ones that run on ARMv6.
     armv6) echo arm-unknown-linux-musleabi ;;
     *) echo "unknown build: $1" >&2; exit 2 ;;
     esac
@@ -20,12 +20,13 @@ emulator() {
     case $1 in
     aarch64) echo "qemu-aarch64 -cpu cortex-a53" ;;
     armv7) echo "qemu-arm -cpu cortex-a7" ;;
-    # It refuses instructions that ARMv6 does not have.
+    # This model refuses instructions that ARMv6 does not have.
     armv6) echo "qemu-arm -cpu arm1176" ;;
     esac
 }
 
-# debian_fetch ARCHITECTURE DIRECTORY PACKAGE...: unpacks packages, with an apt of its own that knows only that architecture.
+# debian_fetch ARCHITECTURE DIRECTORY PACKAGE...: downloads packages and unpacks them into DIRECTORY. It uses apt with a
+# separate state that has only this architecture.
 debian_fetch() {
     state=$OUT/apt/$1
     into=$2
@@ -36,10 +37,10 @@ debian_fetch() {
     : >"$state/status"
     for item in "$@"; do
         [ -e "$into/.has-$item" ] && continue
-        # A mirror that is being updated fails in part; the package may be in the other part.
+        # While a mirror is updated, some lists fail. The package may be in another list, so a failure is ignored.
         # shellcheck disable=SC2086
         [ -e "$state/updated" ] || { apt-get $apt update || true; touch "$state/updated"; }
-        # A kernel's package of fixed name depends on the one with the kernel.
+        # linux-image-… with a fixed name has no kernel: it depends on the package with the kernel.
         # shellcheck disable=SC2086
         case $item in
         linux-image-*) real=$(apt-cache $apt show --no-all-versions "$item" | sed -n 's/^Depends: \(linux-image-[^ ,]*\).*/\1/p') ;;
@@ -53,7 +54,8 @@ debian_fetch() {
     done
 }
 
-# Rustup has a compiled standard library for these; the nightly compiler builds it from source for the others.
+# For these builds, the compiled standard library of rustup is used. For the others, the nightly compiler
+# builds it from source.
 has_rustup_library() { [ "$1" = x86_64 ] || [ "$1" = aarch64 ]; }
 
 # foreign_libraries NAME: prints the directory with Debian's musl and libgcc of that processor, ready for the linker.
@@ -63,19 +65,19 @@ foreign_libraries() {
     link=$libraries/link
     mkdir -p "$link"
     cp "$libraries"/usr/lib/arm-linux-musl*/crt[1in].o "$libraries"/usr/lib/arm-linux-musl*/libc.a "$link"
-    # The standard library asks for the unwinder of LLVM; that of GCC has the same interface.
+    # The standard library links the unwinder of LLVM. That of GCC has the same interface.
     cp "$libraries"/usr/lib/gcc/*/12/libgcc_eh.a "$link/libunwind.a"
     echo "$link"
 }
 
-# foreign_link_flags DIRECTORY: what rustc is told, so that it links with these libraries and not with those of its own.
+# foreign_link_flags DIRECTORY: prints flags with which rustc links the libraries of DIRECTORY and not its own.
 foreign_link_flags() {
     echo "-C link-self-contained=no -C target-feature=+crt-static -C link-arg=$1/crt1.o -C link-arg=$1/crti.o" \
         "-C link-arg=$1/crtn.o -L native=$1"
 }
 
-# guest_tree NAME ARCHITECTURE KERNEL-PACKAGE: prints the directory of a guest's files, with BusyBox and the files of users and
-# hosts as on a router. The caller adds /init.
+# guest_tree NAME ARCHITECTURE KERNEL-PACKAGE: makes the root directory of a guest and prints its path. It has BusyBox,
+# and the files of users and hosts that a router has. The caller adds /init.
 guest_tree() {
     debian_fetch "$2" "$OUT/debian/$2" busybox-static >&2
     debian_fetch "$2" "$OUT/debian/$2-kernel" "$3" >&2
@@ -89,7 +91,7 @@ nobody:x:65534:65534::/:/bin/sh' >"$tree/etc/passwd"
     echo "$tree"
 }
 
-# boot_guest NAME ARCHITECTURE QEMU...: runs the guest until it powers off. Its end ends QEMU; timeout ends both.
+# boot_guest NAME ARCHITECTURE QEMU...: runs the guest until it powers off, for at most GUEST_TIME seconds.
 boot_guest() {
     image=$OUT/guest-$1.cpio.gz
     kernel=$(echo "$OUT/debian/$2-kernel"/boot/vmlinuz-*)

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""What the test runner's JUnit files say beyond pass and fail: how many tests ran, which took longest, and which did not run, by cause.
+"""Prints what the JUnit files of the test runner say: how many tests ran, which ones took longest, and which ones were skipped, by cause.
 
 Usage: test_report.py [--brief] [--expected FILE] [--budget FILE:TABLE [--enforce]] JUNIT…
        test_report.py --failures JUNIT…
 
-A test that does not run, or leaves a part out, prints a line `skipped: CAUSE`. With --expected, a cause that does not begin
-with a line of FILE is a failure: CI says beforehand what it leaves out.
+A test that does not run, or leaves a part out, prints a line `skipped: CAUSE`. With --expected, every cause must begin with
+a line of FILE; otherwise the report fails. CI lists there what it cannot run.
 
-With --budget, the report lists the test programs that take longer than their line in this table of FILE. With --enforce it fails if a program takes
-more than twice its line, or all together more than 1.3 times theirs. A machine that is slow, or busy with others' work, is slow for all of them: lines
-are multiplied by how much a quarter of the programs is over its own, up to twice.
+With --budget, the report lists the test programs that take longer than their line in this table of FILE. With --enforce it
+fails if a program takes more than twice its line, or if all programs together take more than 1.3 times their lines. A slow or
+busy machine is slow for all programs, so these limits are multiplied by a factor from 1 to 2: the factor by which a quarter of
+the programs exceeds its line.
 
-With --failures, each file is a run of the same tests: the report lists what failed in which run, and fails if anything did.
+With --failures, each file is a run of the same tests. The report lists which tests failed in which run, and fails if there are any.
 """
 import argparse
 import collections
@@ -22,11 +23,11 @@ import tomllib
 import xml.etree.ElementTree as ET
 
 SLOWEST = 10
-# Programs without a line of their own share this one.
+# The line of the budget that is shared by all programs without their own line.
 REST = "rest"
 PROGRAM_LIMIT = 2.0
 TOTAL_LIMIT = 1.3
-# Beyond this it is not the machine alone.
+# Largest factor that is taken for the slowness of the machine.
 SLOWEST_MACHINE = 2.0
 SKIPPED = re.compile(r"^skipped: (.*)$", re.MULTILINE)
 
@@ -50,14 +51,15 @@ def seconds_by_program(tests):
 
 
 def machine_slowness(measured, lines):
-    """How much longer than on the reference machine a quarter of the programs takes. Not the median: most tests wait, and waiting takes as long everywhere."""
+    """Factor by which a quarter of the programs takes longer than on the reference machine, or more. It is not the median, because
+    most tests wait, and waiting takes as long on every machine."""
     ratios = [seconds / lines[program]["seconds"] for program, seconds in measured.items()]
     upper_quartile = statistics.quantiles(ratios, n=4, method="inclusive")[2] if len(ratios) > 1 else ratios[0]
     return min(max(upper_quartile, 1.0), SLOWEST_MACHINE)
 
 
 def over_budget(tests, lines):
-    """Prints what takes longer than its line; the causes of failure."""
+    """Prints the programs that take longer than their line. Returns those that exceed their limit."""
     measured = collections.Counter()
     for program, (_, seconds) in seconds_by_program(tests).items():
         measured[program if program in lines else REST] += seconds
@@ -89,7 +91,7 @@ def print_times(tests):
 
 
 def print_failures(paths):
-    """Whether a test failed in any of these runs."""
+    """Prints the failed tests of each run. Returns whether there are any."""
     runs_of = collections.defaultdict(list)
     for run, path in enumerate(paths, 1):
         tests = list(read(path))
@@ -105,10 +107,10 @@ def print_failures(paths):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--expected")
-    arguments.add_argument("--brief", action="store_true", help="no times")
-    arguments.add_argument("--budget", help="a file and its table with the test-seconds of each test program")
-    arguments.add_argument("--enforce", action="store_true", help="fail if far more is taken than the budget allows")
-    arguments.add_argument("--failures", action="store_true", help="only what failed, by run")
+    arguments.add_argument("--brief", action="store_true", help="do not print times")
+    arguments.add_argument("--budget", help="FILE:TABLE: the table of a TOML file with the test-seconds of each test program")
+    arguments.add_argument("--enforce", action="store_true", help="fail if tests take far longer than the budget allows")
+    arguments.add_argument("--failures", action="store_true", help="print only which tests failed in which run")
     arguments.add_argument("files", nargs="+")
     arguments = arguments.parse_args()
     if arguments.failures:

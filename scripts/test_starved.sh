@@ -1,9 +1,10 @@
 #!/bin/sh
-# test_starved.sh RUNS COMMAND…: the test runner's COMMAND, RUNS times, on a machine that loses its processors a tenth of the time.
+# test_starved.sh RUNS COMMAND…: runs the COMMAND of the test runner RUNS times, while real-time threads take the
+# processors away for a tenth of the time.
 #
-# Each run that has ended is kept in target/starved, in a directory for what the sources contain: called again, the script goes on where
-# it was stopped. At the end it lists what failed in which run, and fails if anything did. It takes root: real-time threads take the
-# processors away.
+# The result of each finished run is stored in target/starved, in a directory that is named after a hash of the sources:
+# called again, the script continues where it was stopped. At the end it lists which tests failed in which run, and
+# fails if there are any. It needs root, for the real-time threads.
 set -eu
 cd "$(dirname "$0")/.."
 runs=$1
@@ -20,7 +21,7 @@ while [ "$run" -le "$runs" ]; do
         echo "starved: run $run of $runs"
         "$built/debug/xtask" starve -- "$built/debug/xtask" lab -- "$@" --profile starved >"$kept/$run.log" 2>&1 || true
         grep ' Summary ' "$kept/$run.log" || { tail -n 20 "$kept/$run.log"; exit 1; }
-        # A run that was interrupted has not tried every test.
+        # An interrupted run has not run every test, so it is not stored.
         if grep -q 'due to interrupt' "$kept/$run.log"; then exit 1; fi
         cp "$built/nextest/starved/junit.xml" "$kept/$run.xml"
     fi

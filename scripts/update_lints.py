@@ -2,7 +2,8 @@
 """Writes scripts/lints.txt: the lints that `make lint` treats as errors, as flags of the compiler.
 
 They are named one by one, because groups such as `warnings` and `clippy::all` grow with each compiler, and a new
-compiler must not fail code that nobody changed. Run it when the toolchain changes, mend what it finds, commit both.
+compiler must not fail code that nobody changed. Run this script when the toolchain changes, then fix
+what `make lint` finds, and commit the fixes with the list.
 """
 import pathlib
 import re
@@ -11,7 +12,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GROUPS = ("clippy::all", "clippy::pedantic")
-# These speak of the list itself, not of the code: another compiler may know fewer or more.
+# Lints about the names of this list, not about the code: another compiler may not know all names.
 OF_THE_LIST = {"unknown-lints", "renamed-and-removed-lints"}
 LEFT_OUT = OF_THE_LIST | {"warnings", "default-overrides-default-fields", "test-unstable-lint"}
 

@@ -3,23 +3,23 @@
 # The C parts (SQLite, zstd, ring, mimalloc) are compiled by zig's compiler, which has musl's headers for every processor. The linker is
 # Rust's own. The symbols go to a file beside the program.
 
-# zig_target NAME: zig's name of the processor.
+# zig_target NAME: prints zig's name of the processor.
 zig_target() {
     case $1 in
     x86_64) echo x86_64-linux-musl ;;
     aarch64) echo aarch64-linux-musl ;;
-    # Rust's target has 16 registers of double precision and no NEON.
+    # The processor of Rust's target has 16 registers of double precision and no NEON.
     armv7) echo arm-linux-musleabihf -mcpu=generic+v7a+vfp3d16-neon-d32 ;;
     *) echo "zig has no target for $1" >&2; return 2 ;;
     esac
 }
 
-# write_zig_tools NAME: writes a C compiler and an archiver for this processor; prints their directory.
+# write_zig_tools NAME: writes scripts that call zig's C compiler and archiver for this processor; prints their directory.
 write_zig_tools() {
     python=$(sh scripts/clients.sh zig)
     tools=$OUT/tools/$1
     mkdir -p "$tools"
-    # Crates pass names of targets that zig does not know.
+    # Crates call the compiler with --target and a name that zig does not know, so the option is removed.
     cat >"$tools/cc" <<CC
 #!/bin/sh
 for word; do
@@ -33,19 +33,21 @@ CC
     echo "$tools"
 }
 
-# remap_flags: flags that keep the directories of this machine out of the program.
+# remap_flags NAME: prints flags of rustc that keep the directories of this machine out of the program.
 remap_flags() {
     sysroot=$(rustc $(has_rustup_library "$1" || echo +nightly) --print sysroot)
     echo "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$sysroot=/rust" \
         "--remap-path-prefix=$ROOT=/packetrig"
 }
 
-# c_flags: flags of the C compiler. Zig's checks of undefined behaviour are meant for development. The directories of this machine stay out.
+# c_flags: prints flags of the C compiler. They switch off zig's checks of undefined behaviour, which are meant for
+# development, and keep the directories of this machine out of the program.
 c_flags() {
     echo "-g0 -fno-sanitize=undefined -ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo -ffile-prefix-map=$ROOT=/packetrig"
 }
 
-# link_flags NAME: a static program that is loaded at a random address. musl of Debian 12 is too old for packed relocations.
+# link_flags NAME: prints flags for a static program. With rustup's library it is loaded at a random address and has
+# packed relocations. Debian 12's musl is too old for packed relocations, so with it the address is fixed.
 link_flags() {
     if has_rustup_library "$1"; then
         echo "-C linker=rust-lld -C link-arg=--pack-dyn-relocs=relr"
@@ -54,7 +56,7 @@ link_flags() {
     fi
 }
 
-# build_program NAME: leaves $OUT/NAME/packetrig and $OUT/NAME/packetrig.debug.
+# build_program NAME: writes $OUT/NAME/packetrig and $OUT/NAME/packetrig.debug.
 build_program() {
     name=$1
     target=$(target "$name")
@@ -79,7 +81,8 @@ build_program() {
     split_symbols "$OUT/cargo/$target/dist/packetrig" "$OUT/$name/packetrig"
 }
 
-# split_symbols FROM TO: TO without symbols, and TO.debug with them. Rust brings the tool, whose library is not where it looks.
+# split_symbols FROM TO: writes the program without symbols to TO, and its symbols to TO.debug. The tool comes with
+# Rust, but does not find its library without LD_LIBRARY_PATH.
 split_symbols() {
     host=$(rustc -vV | sed -n 's/^host: //p')
     sysroot=$(rustc --print sysroot)

@@ -1,4 +1,4 @@
-"""Sets what a container of runc runs, and with which capabilities.
+"""Sets the command and the capabilities of a container of runc.
 
 usage: bundle.py CONFIG.JSON CAPABILITY,… COMMAND…
 """
@@ -11,8 +11,9 @@ config["process"]["args"] = command
 config["process"]["terminal"] = False
 config["process"]["capabilities"] = {kind: names for kind in ("bounding", "effective", "permitted")}
 config["process"].pop("rlimits", None)
-# packetrig makes interfaces quiet by settings in /proc/sys/net, which are those of the container's own network: as with
-# `--security-opt unmask=/proc/sys` of podman and `--security-opt systempaths=unconfined` of docker.
+# packetrig makes interfaces quiet by writing to /proc/sys/net, which has the settings of the container's own
+# network. So /proc/sys must be writable, as with `--security-opt unmask=/proc/sys` of podman and
+# `--security-opt systempaths=unconfined` of docker.
 linux = config["linux"]
 linux["readonlyPaths"] = [entry for entry in linux.get("readonlyPaths", []) if entry != "/proc/sys"]
 json.dump(config, open(path, "w"))

@@ -1,13 +1,13 @@
 # A package for Debian and its relatives. Sourced by scripts/dist.sh.
 
-# The project has no public address yet.
+# The default address is a placeholder: the project has no public address yet.
 MAINTAINER=${PACKETRIG_MAINTAINER:-The packetrig authors <packetrig@packetrig.invalid>}
 
-# deb_version: the changes of the packaging are part of the program's own.
+# deb_version: the revision is always 1, because changes of the packaging are released with the program.
 deb_version() { echo "$(version)-1"; }
 
 write_changelog() {
-    printf 'packetrig (%s) unstable; urgency=medium\n\n  * What users notice is in changelog.gz.\n\n -- %s  %s\n' \
+    printf 'packetrig (%s) unstable; urgency=medium\n\n  * The changes for users are in changelog.gz.\n\n -- %s  %s\n' \
         "$(deb_version)" "$MAINTAINER" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")"
 }
 
@@ -32,7 +32,7 @@ Description: network test rig on ordinary Linux machines
 CONTROL
 }
 
-# build_deb NAME: leaves $OUT/packetrig_VERSION-1_PROCESSOR.deb.
+# build_deb NAME: writes $OUT/packetrig_VERSION-1_PROCESSOR.deb.
 build_deb() {
     processor=$(debian "$1")
     tree=$OUT/tree/deb-$1

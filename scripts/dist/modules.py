@@ -1,6 +1,6 @@
-"""Prints kernel modules in an order in which they can be loaded: each behind those that it depends on.
+"""Prints the paths of kernel modules in the order of loading: each module after those that it depends on.
 
-usage: modules.py DIRECTORY NAME...   (a NAME that is not there is built into the kernel, or the kernel lacks it)
+usage: modules.py DIRECTORY NAME...   (a NAME without a file is left out: it is built into the kernel, or the kernel does not have it)
 """
 import pathlib, re, sys
 

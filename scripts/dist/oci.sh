@@ -1,10 +1,10 @@
 # An OCI image, made without a daemon. Sourced by scripts/dist.sh.
 #
-# The image has the program, the message server, and BusyBox: labs run `ip` and `sh` in their nodes.
+# The image contains the program, the message server and BusyBox, because labs run `ip` and `sh` in their nodes.
 
 oci_processor() { case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; armv7) echo arm ;; esac; }
 
-# stage_image NAME TREE
+# stage_image NAME TREE: writes the files of the image into TREE.
 stage_image() {
     rm -rf "$2"
     stage_program "$1" "$2"
@@ -23,7 +23,7 @@ stage_image() {
     touch -d "@$SOURCE_DATE_EPOCH" "$2"/bin "$2/tmp" "$2"
 }
 
-# build_oci NAME: leaves $OUT/packetrig-oci-NAME.tar, an archive that podman and docker load.
+# build_oci NAME: writes $OUT/packetrig-oci-NAME.tar, an archive that podman and docker can load.
 build_oci() {
     tree=$OUT/tree/oci-$1
     layout=$OUT/oci/$1

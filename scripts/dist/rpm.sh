@@ -2,7 +2,7 @@
 
 rpm_processor() { case $1 in armv7) echo armv7hl ;; *) echo "$1" ;; esac; }
 
-# build_rpm NAME: leaves $OUT/packetrig-VERSION-1.PROCESSOR.rpm.
+# build_rpm NAME: writes $OUT/packetrig-VERSION-1.PROCESSOR.rpm.
 build_rpm() {
     processor=$(rpm_processor "$1")
     tree=$OUT/tree/rpm-$1

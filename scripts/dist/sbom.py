@@ -1,4 +1,4 @@
-"""Prints the parts of the static program as CycloneDX: crates from Cargo's own list, and nats-server.
+"""Prints the components of the packages as CycloneDX: the crates of the static program, from Cargo, and nats-server.
 
 usage: sbom.py VERSION NATS-VERSION SECONDS   (SECONDS: time of the commit since 1970)
 """
@@ -8,7 +8,7 @@ TARGET = "x86_64-unknown-linux-musl"
 
 
 def tree_of_program():
-    """Names and versions of what is built for the program. `cargo metadata` also has what other features would need."""
+    """Names and versions of the packages that are built for the program. `cargo metadata` also lists those of other features."""
     command = ["cargo", "tree", "--locked", "-p", "packetrig", "-e", "normal,build", "--target", TARGET, "--prefix", "none",
                "--no-dedupe", "-f", "{p}"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -67,7 +67,7 @@ def bill_of_materials(version, nats_version, seconds):
                    "licenses": [{"expression": "MIT OR Apache-2.0"}]}
     depends = [{"ref": refs[id], "dependsOn": sorted({refs[other] for other in edges[id] if other in packages})}
                for id in sorted(packages, key=refs.get)]
-    # The same parts give the same number.
+    # The same version with the same components gets the same serial number.
     serial = uuid.uuid5(uuid.NAMESPACE_URL, version + "".join(entry["bom-ref"] for entry in components))
     return {"bomFormat": "CycloneDX", "specVersion": "1.5", "serialNumber": f"urn:uuid:{serial}", "version": 1,
             "metadata": {"timestamp": time, "component": application}, "components": components, "dependencies": depends}

@@ -1,8 +1,8 @@
-# Trials of the packages: installed, used and removed in a Debian system of their own. Sourced by scripts/dist_test.sh.
+# Trials of the packages: they are installed, used and removed in a separate root directory. Sourced by scripts/dist_test.sh.
 
 DEBIAN_SYSTEM=$OUT/debian-system
 
-# debian_system: an unpacked Debian, made once.
+# debian_system: unpacks a Debian system into $DEBIAN_SYSTEM, once.
 debian_system() {
     [ -e "$DEBIAN_SYSTEM/.ready" ] && return 0
     rm -rf "$DEBIAN_SYSTEM"
@@ -10,14 +10,14 @@ debian_system() {
     touch "$DEBIAN_SYSTEM/.ready"
 }
 
-# in_system ROOT COMMAND...: without a network, with file systems of its own.
+# in_system ROOT COMMAND...: runs a command in the root directory ROOT, with its own mounts and without a network.
 in_system() {
     root=$1
     shift
     unshare --mount --net --pid --fork sh -ec '
         root=$1
         shift
-        # Labs need a root that is a mount point, as it is after a boot.
+        # Labs need a root directory that is a mount point, as after a boot.
         mount --bind "$root" "$root"
         ip link set lo up
         mount -t proc proc "$root/proc"
@@ -25,10 +25,10 @@ in_system() {
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"' - "$root" "$@"
 }
 
-# files_of ROOT: what could be left behind. dpkg's own lists and logs are not.
+# files_of ROOT: lists the files, without those of dpkg, logs and temporary files: a removed package must not leave any.
 files_of() { (cd "$1" && find . -path ./proc -prune -o -path ./sys -prune -o -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path ./root -prune -o -path ./run -prune -o -path ./tmp -prune -o -print | sort); }
 
-# check_installed ROOT: pages, completions, the message server and the user are there; the program's services are off.
+# check_installed ROOT: checks that manual pages, completions, message server and user exist, and that no service is enabled.
 check_installed() {
     in_system "$1" sh -ec '
         packetrig --version
@@ -41,7 +41,8 @@ check_installed() {
         systemd-analyze verify --man=no /lib/systemd/system/packetrig-*.service'
 }
 
-# try_fleet ROOT: a fleet starts, so the program finds the message server of the package. It is not in PATH.
+# try_fleet ROOT: starts a fleet, to check that the program finds the message server of the package, which
+# is not in PATH.
 try_fleet() {
     in_system "$1" sh -ec '
         ! command -v nats-server
@@ -50,7 +51,7 @@ try_fleet() {
         grep "Messages at 127.0.0.1:4222" /tmp/fleet.txt'
 }
 
-# try_deb FILE: installs, runs, upgrades from OLD_DEB, removes and purges.
+# try_deb FILE: installs the package (with OLD_DEB: as an upgrade), runs the program, removes and purges the package.
 try_deb() {
     debian_system
     root=$WORK/deb
@@ -73,18 +74,19 @@ try_deb() {
     test -e "$root/etc/packetrig/serve.conf"
     in_system "$root" dpkg -P packetrig
     files_of "$root" >"$WORK/after"
-    echo "left after purge (the user of sysusers.d, and caches):"
+    echo "files left after the purge (expected: the user of sysusers.d, and caches):"
     diff "$WORK/before" "$WORK/after" | grep '^>' || echo "nothing"
     ! diff "$WORK/before" "$WORK/after" | grep '^> .*packetrig'
 }
 
-# try_rpm FILE: into an empty directory with a database of its own; rpm for Fedora is not at hand here.
+# try_rpm FILE: installs the package into an empty directory with its own package database, because there is
+# no Fedora system here.
 try_rpm() {
     root=$WORK/rpm
     rm -rf "$root"
     mkdir -p "$root/proc" "$root/sys" "$root/tmp" "$root/run" "$root/root"
     rpm --root "$root" --initdb
-    # The scripts need a shell of that system, which this directory lacks.
+    # The scripts of the package are left out, because this directory has no shell.
     rpm --root "$root" -i --nodeps --noscripts "$1"
     rpm --root "$root" -V --nodeps packetrig
     run_demo 3s in_system "$root" /usr/bin/packetrig
@@ -94,7 +96,7 @@ try_rpm() {
 
 check_lintian() { lintian --fail-on error --tag-display-limit 0 --no-cfg --allow-root "$1"; }
 
-# check_exposure: the number of systemd-analyze for each unit, and whether it is at most 4.0.
+# check_exposure: prints the exposure level of each unit (`systemd-analyze security`). Fails if one is above 4.0.
 check_exposure() {
     units=$WORK/units
     rm -rf "$units"

@@ -1,6 +1,6 @@
 # Trials of the static programs: x86_64 in a bare chroot, the others in guests with Debian's kernels. Sourced by scripts/dist_test.sh.
 
-# A directory with the program and nothing else. The kernel shows processes and settings in /proc and /sys.
+# try_program_x86_64: runs the demo in a root directory that has only the program and the kernel's /proc and /sys.
 try_program_x86_64() {
     root=$WORK/bare
     rm -rf "$root"
@@ -9,7 +9,7 @@ try_program_x86_64() {
     run_demo 3s in_system "$root" /packetrig
 }
 
-# Modules of the lab, of XDP's cables and of impairments.
+# Copies the kernel modules that labs, virtual cables for XDP, impairments and pktgen need.
 copy_modules() { # copy_modules KERNEL-TREE TREE
     mkdir -p "$2/modules"
     number=100
@@ -40,12 +40,12 @@ step() { # step NAME EXIT-CODES COMMAND...
     case " $codes " in *" $code "*) good=$((good + 1)) ;; *) bad="$bad $name($code)" ;; esac
 }
 step version 0 packetrig --version
-# INCONCLUSIVE (7) is an answer, too: frames leave late on an emulated processor.
+# INCONCLUSIVE (exit code 7) is expected, too: frames leave late on an emulated processor.
 step demo "0 7" packetrig demo --time 3s
 echo "guest: first verdict after $(cut -d' ' -f1 /proc/uptime) s"
 step demo-reference "1 7" packetrig demo --time 3s --device reference --faults drop=10,duplicate=5,reorder=3
 step demo-xdp "0 7" packetrig demo --time 3s --back-end xdp
-# BusyBox names the other end itself.
+# With BusyBox, the other end gets a name from the kernel: veth0.
 ip link add a0 type veth
 ip link set a0 up; ip link set veth0 up
 step run "0 7" packetrig run --tx a0 --rx veth0 --rate 200pps --time 2s --back-end packet
@@ -64,7 +64,7 @@ INIT
     chmod +x "$1/init"
 }
 
-# try_guest NAME KERNEL-ARCHITECTURE KERNEL-PACKAGE QEMU...
+# try_guest NAME KERNEL-ARCHITECTURE KERNEL-PACKAGE QEMU...: boots a guest that runs the trial.
 try_guest() {
     name=$1
     architecture=$2

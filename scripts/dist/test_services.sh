@@ -3,7 +3,8 @@
 
 SERVICES="serve collect reflect probe-serve meter@veth0 log@veth1 tap@t1"
 
-# write_services_trial ROOT: options as an owner would write them, and a service that starts the others and ends the system.
+# write_services_trial ROOT: writes options as an owner would, and a service that starts and stops the others and then
+# powers the system off.
 write_services_trial() {
     echo 'OPTIONS="--plain-http --http 127.0.0.1:8080 --no-grpc"' >"$1/etc/packetrig/serve.conf"
     echo 'OPTIONS="lo --allow 127.0.0.0/8"' >"$1/etc/packetrig/probe-serve.conf"
@@ -13,7 +14,7 @@ write_services_trial() {
 exec >/trial.txt 2>&1
 /busybox ip link set lo up
 for side in ta tb; do
-    # BusyBox names the other ends itself: veth0 and veth1.
+    # With BusyBox, the other ends get names from the kernel: veth0 and veth1.
     /busybox ip link add \$side type veth
     /busybox ip link set \$side up
 done
@@ -37,7 +38,7 @@ TRIAL
     ln -sf ../trial.service "$1/etc/systemd/system/multi-user.target.wants/trial.service"
 }
 
-# try_services FILE: the agent is not among them, because it needs a fleet.
+# try_services FILE: starts and stops every service of the package but the agent, which needs a fleet.
 try_services() {
     debian_system
     debian_fetch amd64 "$OUT/debian/amd64" busybox-static

@@ -6,7 +6,7 @@ The same input gives the same bytes: members are sorted and have the time of SOU
 """
 import base64, hashlib, os, pathlib, sys, time, zipfile
 
-# A static program needs no C library: it runs on the oldest systems that the tags can name.
+# A static program needs no C library, so the tags name the oldest systems that tags can name.
 TAGS = {name: f"manylinux_2_17_{machine}.manylinux2014_{machine}.musllinux_1_1_{machine}"
         for name, machine in (("x86_64", "x86_64"), ("aarch64", "aarch64"), ("armv7", "armv7l"))}
 HELPER = pathlib.Path("packaging/python/packetrig")
@@ -40,13 +40,13 @@ Tests with pytest have the fixtures `packetrig_server` and `packetrig_url`.
 
 
 def pep440(version):
-    """`0.1.0~20261128` is a development version of 0.1.0."""
+    """Converts a version to the form of PEP 440: `0.1.0~20261128` becomes `0.1.0.dev20261128`."""
     number, _, commit = version.partition("~")
     return f"{number}.dev{commit}" if commit else number
 
 
 def members(version, name, directory):
-    """Path in the wheel, content, and whether it is a program."""
+    """Yields the files of the wheel: path in the wheel, content, and whether it is a program."""
     data, info = f"packetrig-{version}.data", f"packetrig-{version}.dist-info"
     yield f"{data}/scripts/packetrig", (directory / "packetrig").read_bytes(), True
     yield f"{data}/data/lib/packetrig/nats-server", (directory / "nats-server").read_bytes(), True

@@ -33,11 +33,11 @@ pub use tap_state::tap_state;
 use packetrig_plan::Plan;
 use packetrig_units::{BitRate, FrameSize};
 use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, FilterEndings, FilterProgram};
-use packetrig_wire::foreign::{self, FrameRewrite, TagPlace, VlanEdit};
+use packetrig_wire::foreign::{self, FrameRewrite, PayloadTagPosition, VlanEdit};
 use packetrig_wire::header::{HeaderKind, PacketHeader};
 use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use packetrig_wire::payload::PayloadPattern;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, MAX_DECODER_INPUT_BYTES};
+use packetrig_wire::pcap::{CaptureDecoder, DecodedElement, MAX_DECODER_INPUT_BYTES};
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{self, TagKey, TagStamp};
 use packetrig_wire::{FrameComparison, FrameSpec, FrameTemplate};
@@ -159,23 +159,23 @@ pub fn pcap(data: &[u8]) {
     let (mut decoder, mut at) = (CaptureDecoder::new(), 0);
     while at < data.len() {
         match decoder.next_step(&data[at..]) {
-            Ok(CaptureElement::Record { record, used }) => {
+            Ok(DecodedElement::Record { record, used }) => {
                 assert!(used > 0 && used <= data.len() - at);
                 let mut frame = record.bytes.to_vec();
                 rewrite.rewrite_frame(&mut frame);
-                if let Some(place) = TagPlace::from_frame(&frame) {
+                if let Some(place) = PayloadTagPosition::from_frame(&frame) {
                     place.write_tag(1, TagStamp { key: KEY, stream: 1, time: 1 }, &mut frame);
                     let ours = tag::tag_candidates(&frame, KEY)
-                        .any(|found| foreign::verify_payload(&frame, &found).is_some());
+                        .any(|found| foreign::compare_payload_with_tag(&frame, &found).is_some());
                     assert!(ours, "a tag that was written is found");
                 }
                 at += used;
             }
-            Ok(CaptureElement::Skip(bytes)) => {
+            Ok(DecodedElement::Skip(bytes)) => {
                 assert!(bytes > 0);
                 at = usize::try_from(bytes).map_or(data.len(), |bytes| at.saturating_add(bytes));
             }
-            Ok(CaptureElement::More(more)) => {
+            Ok(DecodedElement::More(more)) => {
                 return assert!(more > data.len() - at && more <= MAX_DECODER_INPUT_BYTES);
             }
             Err(_) => return,

@@ -46,7 +46,7 @@ impl Holding {
 
     /// No thread has or can gain more than this; every one is filtered.
     pub fn assert_at_most(&self, allowed: ProcessCapabilities) {
-        let offer = OfferedProtections::probe_kernel();
+        let offer = OfferedProtections::read_offered_protections();
         for thread in &self.threads {
             let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
             assert_eq!(can & !allowed.bits(), 0, "{}: {thread:?}", self.program);

@@ -23,7 +23,7 @@ struct Tally {
 }
 
 struct Pair {
-    trial: meter::UnattachedProgram,
+    trial: meter::UnattachedMeterProgram,
     tally: Tally,
 }
 
@@ -47,7 +47,7 @@ impl Pair {
                     Ok(packet)
                 } else {
                     tally.beginnings += 1;
-                    assert_eq!(put.bytes, &frame[..frame.len().min(meter::KEPT_FRAME_BYTES as usize)]);
+                    assert_eq!(put.bytes, &frame[..frame.len().min(meter::UNPARSED_FRAME_BYTES as usize)]);
                     FrameParser::new(options())
                         .parse_frame(put.bytes, put.full_len, 1, 2, &mut packet)
                         .map(|()| packet)
@@ -63,7 +63,7 @@ impl Pair {
             FrameParser::new(options()).parse_frame(frame, frame.len(), 1, 2, &mut packet).map(|()| packet);
         let mut program = self.through_program(frame);
         if let (Ok(packet), Ok(parsed)) = (&mut program, &parsed)
-            && frame.len() > meter::KEPT_FRAME_BYTES as usize
+            && frame.len() > meter::UNPARSED_FRAME_BYTES as usize
         {
             // The beginning of a long frame is one that was cut.
             packet.flags = (packet.flags & !flags::CUT_FLAG) | (parsed.flags & flags::CUT_FLAG);
@@ -80,7 +80,10 @@ fn pair() -> Option<Pair> {
     if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return None;
     }
-    Some(Pair { trial: meter::UnattachedProgram::load_meter_program().unwrap(), tally: Tally::default() })
+    Some(Pair {
+        trial: meter::UnattachedMeterProgram::load_meter_program().unwrap(),
+        tally: Tally::default(),
+    })
 }
 
 fn corpus() -> Vec<Vec<u8>> {

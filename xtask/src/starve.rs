@@ -26,7 +26,7 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
     let has_ended = Arc::new(AtomicBool::new(false));
     let began = clock::monotonic_ns();
     let mut thieves = Vec::new();
-    for cpu in sched::allowed_cpus()? {
+    for cpu in sched::read_allowed_cpus()? {
         let has_ended = Arc::clone(&has_ended);
         let (ready, is_ready) = std::sync::mpsc::channel();
         thieves.push(thread::spawn(move || {
@@ -50,7 +50,7 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
 
 fn raise_to_real_time_priority(cpu: usize) -> Result<()> {
     sched::pin_thread(cpu)?;
-    sched::request_fifo(STARVING_PRIORITY).context("the processors cannot be taken away")
+    sched::request_fifo_scheduling(STARVING_PRIORITY).context("the processors cannot be taken away")
 }
 
 /// All threads draw the same outages, so that all processors are gone at once.

@@ -16,7 +16,8 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 impl AlertArgs {
-    /// Reads the rules and the names, and returns a target that watches records by them; `None` without `--alerts`.
+    /// Reads the rules and the names, and returns a target that checks records against the
+    /// rules; `None` without `--alerts`.
     ///
     /// `is_live` is true if records arrive as flows end, and false if they come from files.
     pub(crate) fn to_target(
@@ -46,7 +47,7 @@ impl AlertArgs {
     }
 }
 
-/// An event as a line of JSON.
+/// Formats an event, such as a raised alert, as a line of JSON.
 fn format_alert_event(event: &AlertEvent) -> String {
     let rule = &event.rule;
     let parts = rule.grouping.parts().iter().zip(&event.group);
@@ -76,7 +77,7 @@ fn format_rfc3339_time(at_ns: u64) -> String {
     Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// The counts of all rules as a table; empty without rules.
+/// Formats the counts of all rules as a table; empty without rules.
 pub(crate) fn format_alert_counts(counts: &[AlertCounts]) -> String {
     if counts.is_empty() {
         return String::new();
@@ -93,15 +94,21 @@ fn format_alert_counts_row(counts: &AlertCounts) -> Vec<String> {
     std::iter::once(alert.clone()).chain(numbers.map(|&number| format_count(number))).collect()
 }
 
-/// The counts of all rules as Prometheus metrics; empty without rules.
+/// Formats the counts of all rules as Prometheus metrics; empty without rules.
 pub(crate) fn metrics_text(prefix: &'static str, counts: &[AlertCounts]) -> String {
     type Metric = (&'static str, &'static str, fn(&AlertCounts) -> u64);
     let metrics: [Metric; 5] = [
         ("raised_total", "Alerts that were raised.", |one| one.raised),
         ("active", "Alerts that are active.", |one| one.active),
-        ("late_records_total", "Records that came after their window was judged.", |one| one.late_records),
-        ("future_records_total", "Records not counted: too far in the future.", |one| one.future_records),
-        ("left_out_total", "Alerts that were not raised: too many were active.", |one| one.left_out),
+        ("late_records_total", "Records that came after the rule had judged their time window.", |one| {
+            one.late_records
+        }),
+        (
+            "future_records_total",
+            "Records not counted, because their time is too far in the future.",
+            |one| one.future_records,
+        ),
+        ("left_out_total", "Alerts that were not raised, because too many were active.", |one| one.left_out),
     ];
     let mut text = MetricsText::with_prefix(prefix);
     // Without rules there are no metrics, and no names of them either.

@@ -1,10 +1,10 @@
-//! The catalogue and the nodes of a fleet as the server's viewers see them.
+//! Answers queries of the server's viewers: for results in the catalogue, and for the nodes of a fleet.
 
 use crate::commands::{build_nodes_json, open_catalogue_to_read, render_stored_page};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_report::{PortReport, StreamReport};
-use packetrig_server::{FactSource, ResultArchive, ResultPage, ResultQuery, ResultSummary, ViewRefusal};
+use packetrig_server::{ResultArchive, ResultPage, ResultQuery, ResultSummary, RigPartSource, ViewRefusal};
 use packetrig_stats::figure::FigureLimits;
 use packetrig_store::results::{ComparableResult, ComparisonReport};
 use packetrig_store::{
@@ -22,8 +22,8 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct CatalogueArchive {
     /// `None` stands for the default directory.
     place: Option<PathBuf>,
-    // This lock delays only other viewers, because runs have their own connections. Files are read without the lock, because
-    // reports may be large.
+    // This lock delays only other viewers, because runs have their own connections. Files are read without the lock,
+    // because reports may be large.
     open: Mutex<Option<RunCatalogue>>,
 }
 
@@ -61,17 +61,17 @@ impl CatalogueArchive {
         self.with_existing_catalogue(id, |catalogue| find_by_id_or_last(catalogue, id))
     }
 
-    /// The subject and figures of the result with this id, for comparisons.
+    /// Reads what a comparison needs of the result with this id: its plan or options, and its figures.
     fn read_comparable_result_by_id(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
         self.find_stored_result(id)?
             .read_comparable_result()
             .map_err(|error| explain_unreadable_result(error, id))
     }
 
-    /// Makes the page of a stored result that has no page in its directory.
+    /// Renders the page of a stored result that has no page in its directory.
     fn render_result_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
-        // This opens a separate connection, so that other viewers need not wait while a whole result is read and
-        // drawn. Only results of earlier versions, and results that were stored without a page, need this.
+        // A separate connection is opened, so that other viewers need not wait while a whole result is read and
+        // rendered. Only results of earlier versions, and results that were stored without a page, come here.
         let own =
             open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_from_error(&error))?;
         let own = own.ok_or_else(|| refusal_from_store_error(StoreError::Unknown(stored.id().to_owned())))?;
@@ -79,7 +79,8 @@ impl CatalogueArchive {
     }
 }
 
-/// Refusal for a result that cannot be read; the user has named it `id`. A result in progress has no file yet.
+/// Returns the refusal for a result that cannot be read. `id` is what the user called the result. A missing file means
+/// that the run or method has no result yet.
 fn explain_unreadable_result(error: StoreError, id: &str) -> ViewRefusal {
     match error {
         StoreError::File { source, .. } if source.kind() == ErrorKind::NotFound => missing_result_refusal(id),
@@ -88,7 +89,7 @@ fn explain_unreadable_result(error: StoreError, id: &str) -> ViewRefusal {
     }
 }
 
-/// Reads the text of the whole result. Errors name it `id`, as the user did.
+/// Reads the text of the whole result. Errors call the result `id`, as the user did.
 fn read_result(stored: &StoredSummary, id: &str) -> Result<String, ViewRefusal> {
     let path = stored.result_file();
     // The text is passed on without being parsed: a report may be large, and the page reads it itself.
@@ -107,7 +108,7 @@ fn find_by_id_or_last(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummar
     if id != "last" {
         return catalogue.find_stored_result(id);
     }
-    catalogue.newest_stored_result()?.ok_or_else(|| StoreError::Unknown(id.to_owned()))
+    catalogue.find_newest_stored_result()?.ok_or_else(|| StoreError::Unknown(id.to_owned()))
 }
 
 fn refusal_from_store_error(error: StoreError) -> ViewRefusal {
@@ -150,8 +151,8 @@ impl ResultArchive for CatalogueArchive {
         let stored = self.find_stored_result(id)?;
         let page = stored.directory().join(files::PAGE);
         match fs::read_to_string(&page) {
-            // An earlier version made this result, or it was stored without its page. Any other error is shown:
-            // making the page again would hide a broken disk.
+            // A result of an earlier version has no page, nor has one that was stored without it. Any other error is
+            // shown: making the page again would hide a broken disk.
             Err(error) if error.kind() == ErrorKind::NotFound => self.render_result_page(&stored),
             read => {
                 read.map_err(|error| ViewRefusal::Failed(format!("cannot read {}: {error}", page.display())))
@@ -189,8 +190,8 @@ impl ResultArchive for CatalogueArchive {
         let rows = kept.iter().map(|run| {
             json!({
                 "id": run.run,
-                // The unit is milliseconds, as for dates in JavaScript: nanoseconds since 1970 exceed the 53 bits of
-                // its numbers.
+                // The unit is milliseconds, as for dates in JavaScript: nanoseconds since 1970 exceed the 53
+                // bits of its numbers.
                 "begun_ms": run.begun_wall_ns / 1_000_000,
                 "process": run.process,
                 "captures": run.captures.len(),
@@ -221,7 +222,7 @@ fn convert_catalogue_entry(entry: CatalogueEntry) -> ResultSummary {
 #[derive(Debug)]
 pub(crate) struct FleetNodes(pub(crate) FleetPlace);
 
-impl FactSource for FleetNodes {
+impl RigPartSource for FleetNodes {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         build_nodes_json(&self.0).map_err(|error| refusal_from_error(&error))
     }

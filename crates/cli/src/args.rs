@@ -1,4 +1,4 @@
-//! The command line as typed: the words and values that it accepts. `commands` gives them their meaning.
+//! Defines the command line: the commands, their options and the accepted values. The module `commands` executes them.
 
 mod alerts;
 mod capture;
@@ -35,14 +35,14 @@ mod test;
 mod watch;
 
 pub(crate) use alerts::AlertArgs;
-pub(crate) use capture::{CaptureArgs, DirectionArg, ReceiverArg};
+pub(crate) use capture::{CaptureArgs, CaptureBackEndArg, DirectionArg};
 pub(crate) use collect::CollectArgs;
 pub(crate) use criteria::CriteriaFlags;
 pub(crate) use docs::DocsArgs;
 pub(crate) use execution::{ExecutionArgs, PageFlags, RunRecordArgs};
 pub(crate) use fleet::{
-    AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, InviteArgs, LabelNode, RemoveArgs,
-    ShowHistory, StartQuorum, StatusArgs, UpArgs,
+    AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, FleetUpArgs, InviteArgs, LabelNode,
+    RemoveNodeArgs, ShowHistory, StartQuorum, StatusArgs,
 };
 pub(crate) use fleet_probe::{
     CapacityProbes, FleetProbeCommand, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule,
@@ -54,7 +54,7 @@ pub(crate) use flows::{
 };
 pub(crate) use hosts::{HostAddressArgs, HostArgs};
 pub(crate) use impair::ImpairArgs;
-pub(crate) use keep::KeepArgs;
+pub(crate) use keep::FileRetentionArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use mcp::McpArgs;
 pub(crate) use measured::RecordDirectoryArgs;
@@ -73,13 +73,13 @@ pub(crate) use quantities::{ListenArg, PercentArg, SizeArg};
 pub(crate) use record_stores::RecordStoreArgs;
 pub(crate) use replay::{MacArg, PaceArg, ReplayArgs};
 pub(crate) use report::{
-    DiffArgs, FigureLimitFlags, ListResults, OutputFormat, PruneArgs, ReportAction, ReportArgs, TrendArgs,
-    UnfinishedArgs,
+    DiffArgs, FigureLimitFlags, ListResults, ListUnfinishedArgs, OutputFormat, PruneArgs, ReportAction,
+    ReportArgs, TrendArgs,
 };
 pub(crate) use run::{PatternArg, PortText, QuickPlanFlags, RunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use server_access::ServerAccessArgs;
-pub(crate) use tap::{BeginTap, ForwarderArg, MirrorArg, NamedTap, TapAction, TapArgs};
+pub(crate) use tap::{BeginTap, MirrorArg, NamedTap, TapAction, TapArgs, TapBackEndArg};
 pub(crate) use test::{CalibrateArgs, TestCommand};
 pub(crate) use watch::WatchArgs;
 
@@ -128,7 +128,7 @@ pub(crate) enum RigCommand {
     Plan(PlanCommand),
     /// Run a demonstration in a private lab; needs no hardware and no root
     Demo(DemoArgs),
-    /// Capture frames at an interface and count every frame that was not kept
+    /// Capture frames at an interface and count every frame that was dropped
     Capture(Box<CaptureArgs>),
     /// Capture continuously to numbered files with an index and a size limit
     Log(Box<LogArgs>),
@@ -168,9 +168,9 @@ pub(crate) enum RigCommand {
         packetrig report show last\n  \
         packetrig report diff baseline.json last --max-worse 5%")]
     Report(Box<ReportArgs>),
-    /// Let an AI assistant use a server, by the Model Context Protocol on standard input and output
+    /// Let an AI assistant use a server, with the Model Context Protocol on standard input and output
     Mcp(McpArgs),
-    /// Print the pages of the book of this version
+    /// Print pages of the book of this version
     Docs(DocsArgs),
 }
 

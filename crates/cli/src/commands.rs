@@ -1,4 +1,4 @@
-//! One module per command. Each one turns arguments into calls of the crates below, and their results into text.
+//! One module per command. Each module calls other crates with the command's arguments, and formats their results.
 
 mod agent;
 mod calibrate;

@@ -1,4 +1,4 @@
-//! Problems of a plan for people: the source line with a mark, the JSON path, and a hint.
+//! Formats the problems of a plan for people: the source line with a mark, the JSON path, and a hint.
 
 use crate::output::TextStyle;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
@@ -6,9 +6,9 @@ use packetrig_plan::{PlanProblem, ProblemSeverity};
 
 /// Maximum number of problems in the text output; JSON output has all of them.
 const MAX_SHOWN_PROBLEMS: usize = 50;
-/// Lines with more bytes than this are not quoted: only programs write such documents, and the path says where the
-/// problem is.
-const MAX_LINE_CHARACTERS: usize = 400;
+/// Lines with more bytes than this are not quoted: only programs write such documents, and the path says
+/// where the problem is.
+const MAX_QUOTED_LINE_BYTES: usize = 400;
 
 /// A document and its name, for messages that quote its lines.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,8 @@ pub(crate) struct QuotedDocument<'a> {
     pub(crate) text: &'a str,
 }
 
-/// Renders the first `MAX_SHOWN_PROBLEMS` problems, each with its source line if that can be quoted, then the number of
-/// the other problems.
+/// Renders the first `MAX_SHOWN_PROBLEMS` problems, each with its source line if that can be quoted, then the number
+/// of the other problems.
 pub(crate) fn render_problems(
     source: QuotedDocument<'_>,
     problems: &[PlanProblem],
@@ -100,7 +100,7 @@ fn are_span_lines_quotable(text: &str, (start, end): (usize, usize)) -> bool {
     let lines_before = before.rsplit('\n').take(2).map(str::len);
     let lines_after = after.split('\n').take(2).map(str::len);
     let longest = lines_before.chain(lines_after).max().unwrap_or(0);
-    longest + text[start..end].split('\n').map(str::len).max().unwrap_or(0) <= MAX_LINE_CHARACTERS
+    longest + text[start..end].split('\n').map(str::len).max().unwrap_or(0) <= MAX_QUOTED_LINE_BYTES
 }
 
 #[cfg(test)]

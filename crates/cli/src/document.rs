@@ -1,4 +1,4 @@
-//! Plans as text, from a file or standard input. The `plan` crate gives the text its meaning.
+//! Reads the text of a plan from a file or standard input. The `plan` crate parses the text.
 
 use crate::diagnostics::QuotedDocument;
 use crate::error::Error;
@@ -48,7 +48,7 @@ impl PlanText {
 
 fn read_text(reader: impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
-    // One byte more than the limit shows that there is more.
+    // One byte more than the limit is read, to see whether the document is longer than the limit.
     reader.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(invalid_data(format!(

@@ -1,14 +1,14 @@
 //! Errors of commands, and the party at fault, which decides the exit code.
 
 use crate::exit::CommandExit;
-use crate::output::{print_failure, print_remark};
+use crate::output::{print_deciding_error, print_remark};
 use packetrig_fleet_io::fleet::FetchError;
 use packetrig_program::{CommandError, UnwrittenResult};
 use packetrig_units::{Blame, message_with_causes};
 use std::io;
 use std::path::Path;
 
-/// Error of a command. Variants without a comment wrap errors that have their own blame.
+/// Error of a command. Variants without a comment contain an error of another crate, which says who is at fault.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The plan cannot be read.
@@ -18,7 +18,7 @@ pub(crate) enum Error {
         name: String,
         source: io::Error,
     },
-    /// A file that was named cannot be read.
+    /// A file that the user named cannot be read.
     #[error("cannot read {name}")]
     ReadFile { name: String, source: io::Error },
     /// The plan has errors. `show_error` prints them in full before this message.
@@ -32,7 +32,7 @@ pub(crate) enum Error {
         /// The party at fault: the plan itself, or this machine.
         blame: Blame,
     },
-    /// A location that fits neither this machine nor a fleet.
+    /// The first part of a location is neither a network namespace of this machine nor a node of a fleet.
     #[error(
         "{namespace} is neither a network namespace of this machine (`ip netns list`) nor a node: there is no fleet in \
          {fleet} (--fleet, $PACKETRIG_FLEET)"
@@ -116,13 +116,12 @@ impl Error {
         Self::Write { what: file.display().to_string(), source }
     }
 
-    /// The party at fault. The errors of other crates have their own blame.
+    /// Returns who is at fault, which decides the exit code. An error of another crate says so itself.
     fn blame(&self) -> Blame {
         // This match has no default arm: a new variant must not compile until somebody has decided who is at
         // fault, because that decides the exit code.
         match self {
-            // A plan that is missing or is no text has the exit code of plans, not the exit code of the command
-            // line.
+            // A plan that is missing or is no text has the exit code of plans, not the exit code of the command line.
             Self::ReadPlan { source, .. } => match Blame::from_named_file(source) {
                 Blame::Usage => Blame::Plan,
                 other => other,
@@ -179,7 +178,7 @@ impl CommandError for Error {
         if let Self::BadPlan { shown, .. } = self {
             print_remark(shown.trim_end_matches('\n'));
         }
-        print_failure(self.full_message());
+        print_deciding_error(self.full_message());
     }
 }
 

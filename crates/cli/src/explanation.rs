@@ -7,7 +7,7 @@ use packetrig_plan::explain::{PlanExplanation, PortExplanation, StreamExplanatio
 /// Largest number of streams that are explained one by one; the JSON output has all streams.
 const MAX_EXPLAINED_STREAMS: usize = 50;
 
-/// Renders streams, then ports, then assumed link speeds.
+/// Renders the streams, then the ports, then the ports whose link speed is assumed.
 pub(crate) fn render_explanation(
     explanation: &PlanExplanation,
     assumed: &[String],
@@ -23,7 +23,7 @@ pub(crate) fn render_explanation(
     {
         text.extend([format!("… and {more} more streams (`--json` explains all)\n")]);
     }
-    // Ports come after the streams whose load they add up.
+    // The ports come after the streams, because the load of a port is the sum of its streams' loads.
     text.extend(explanation.ports.iter().map(format_port));
     text.extend(
         assumed

@@ -1,4 +1,4 @@
-//! Faults for the demo's reference device, as flags write them: `drop=10,reorder=3,delay=50us`.
+//! Parses the faults of the demo's reference device, written like `drop=10,reorder=3,delay=50us`.
 
 use packetrig_units::Nanos;
 use std::str::FromStr;
@@ -7,9 +7,9 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultCounts {
     pub(crate) drop: u32,
-    /// Frames sent on twice.
+    /// Frames that are forwarded twice.
     pub(crate) duplicate: u32,
-    /// Frames held back behind later ones.
+    /// Frames that are forwarded after a later frame.
     pub(crate) reorder: u32,
     /// Frames with a flipped bit in the payload.
     pub(crate) corrupt: u32,

@@ -58,7 +58,7 @@ pub(crate) struct FleetAddresses {
 pub(crate) struct FleetPresence {
     /// Time of this state, in nanoseconds since 1970 (UTC).
     pub(crate) heard_until: u64,
-    /// The same time by CLOCK_BOOTTIME, which cannot be set, but is valid only within one boot of this kernel.
+    /// The time of this state on CLOCK_BOOTTIME. Nobody can set this clock, but it starts again at every boot.
     boot_time: u64,
     boot_id: String,
     /// One row for each node that ever sent a hello.
@@ -132,13 +132,13 @@ impl FleetPlace {
     /// Saves the state of the message server.
     pub(crate) fn write_broker_health(&self, health: &BrokerHealth) {
         let text = serde_json::to_string(health).unwrap_or_default();
-        // A failed write is no error here: it mostly means a full disk, and `fleet status` then shows the age of the file.
+        // A failed write is no error here: usually the disk is full, and `fleet status` then shows the age of the file.
         drop(private_files::replace_file(&self.health_file(), text));
     }
 
     /// Reads the saved state of the message server; `None` if `fleet up` has saved none, or if the file is damaged.
     pub(crate) fn read_broker_health(&self) -> Option<BrokerHealth> {
-        // A damaged file is like none: the next check of `fleet up` replaces it.
+        // A damaged file counts as a missing one: the next check of `fleet up` replaces it.
         serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
     }
 
@@ -158,7 +158,7 @@ impl FleetPlace {
         serde_json::from_slice(&fs::read(self.presence_file()).ok()?).ok()
     }
 
-    /// History of the nodes.
+    /// Returns access to the history of the nodes, which is in files of this directory.
     pub(crate) fn node_history(&self) -> NodeHistory {
         NodeHistory::in_fleet_directory(&self.0)
     }
@@ -218,7 +218,7 @@ impl FleetPlace {
         private_files::replace_file(&file, text).map_err(|source| Error::unwritable_file(&file, source))
     }
 
-    /// Refuses a directory without a fleet.
+    /// Returns an error if the directory has no fleet.
     pub(crate) fn require_existing(self) -> Result<Self, Error> {
         if self.exists() {
             return Ok(self);
@@ -227,13 +227,16 @@ impl FleetPlace {
         Err(Error::Usage(format!("there is no fleet in {place}; `packetrig fleet up` creates one")))
     }
 
-    /// Makes a fabric with the controller's rights.
-    pub(crate) fn controller_fabric(&self) -> Result<NatsFabric, Error> {
-        self.controller_fabric_at(self.read_addresses()?.servers)
+    /// Returns access to the fleet's message servers (NATS), with the rights of a controller.
+    pub(crate) fn make_controller_fabric(&self) -> Result<NatsFabric, Error> {
+        self.make_controller_fabric_for_servers(self.read_addresses()?.servers)
     }
 
-    /// Makes a fabric with the controller's rights, for the servers at these addresses.
-    pub(crate) fn controller_fabric_at(&self, servers: Vec<String>) -> Result<NatsFabric, Error> {
+    /// Returns access to the message servers (NATS) at these addresses, with the rights of a controller.
+    pub(crate) fn make_controller_fabric_for_servers(
+        &self,
+        servers: Vec<String>,
+    ) -> Result<NatsFabric, Error> {
         let (credentials, keys) = self.open_authority()?.load_controller_credentials()?;
         let mut access = ServerAccess::for_server(String::new(), Some(credentials));
         access.servers = servers;
@@ -241,8 +244,8 @@ impl FleetPlace {
         Ok(NatsFabric::new(access).map_err(packetrig_fleet_io::Error::from)?)
     }
 
-    /// Starts a thread that renews the certificate of this controller in time. Open connections stay; the next
-    /// one uses the new certificate.
+    /// Starts a thread that renews the certificate of this controller before it expires. Open connections remain; later
+    /// connections use the new certificate.
     pub(crate) fn start_certificate_renewal(&self, fabric: NatsFabric) -> Result<(), Error> {
         let place = self.clone();
         let thread = std::thread::Builder::new().name("renewal".to_owned());
@@ -252,16 +255,18 @@ impl FleetPlace {
 
     fn renew_credentials_for_ever(&self, fabric: &NatsFabric) -> ! {
         loop {
-            // The loop sleeps first: the fabric has just been made with valid credentials.
+            // The loop sleeps first, because `fabric` has just been made with valid credentials.
             std::thread::sleep(CERTIFICATE_CHECK_INTERVAL);
-            // The authority makes a new certificate itself when little time is left.
+            // The authority makes a new certificate itself if the present one expires soon.
             match self.open_authority().and_then(|authority| Ok(authority.load_controller_credentials()?)) {
                 Ok((credentials, _)) => fabric.renew_credentials(credentials.newest_credentials()),
                 Err(error) => {
                     let why = error.full_message();
                     print_warning(
                         "fleet",
-                        format_args!("cannot renew the certificate of this controller: {why}"),
+                        format_args!(
+                            "cannot renew the certificate of this controller: {why}; trying again in an hour"
+                        ),
                     );
                 }
             }

@@ -1,7 +1,7 @@
-//! The packetrig command: arguments as typed (`args`) become calls of the crates below (`commands`), and their results
-//! become text. It measures nothing and decides nothing about a run.
+//! The program `packetrig`: parses the command line (`args`), calls the other crates and prints their results
+//! (`commands`). The other crates measure, and judge the runs.
 //!
-//! Results go to standard output, remarks and progress to standard error. Each way to end has its exit code (`exit`).
+//! Results go to standard output, remarks and progress to standard error. `exit` lists the exit codes.
 #![forbid(unsafe_code)]
 
 mod alerts;
@@ -37,7 +37,7 @@ const PROGRAM_NAME: ProgramName = ProgramName {
     after_bug: "; `packetrig doctor` shows interfaces that are still changed",
 };
 
-/// Allocator of static (musl) builds: the allocator of musl has one lock for all threads, which slows them.
+/// Allocator of static (musl) builds: the allocator of musl has one lock for all threads, so threads wait for it.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

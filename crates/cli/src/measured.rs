@@ -1,6 +1,6 @@
 //! Facts that the page shows beside runs: flow records, logs, taps, and the calibrated limits of this machine.
 //!
-//! All of it is read from files that other commands leave, so the page needs no rights at interfaces.
+//! These facts are read from files that other commands have written, so the page needs no access to interfaces.
 
 mod calibration;
 mod flows;
@@ -16,10 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 use taps::UserTapFacts;
 
-/// Version of the JSON form of these answers.
+/// Version of the JSON documents with flows, logs, taps and calibration.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Parts of a served rig that come from files. `store` is the directory of the catalogue, if it is not the default one.
+/// Makes the parts of a served rig that are read from files. `store` is the directory of the catalogue; `None`
+/// is the default one.
 pub(crate) fn build_rig_from_files(places: &RecordDirectoryArgs, store: Option<&Path>) -> ServedRig {
     let flows = (!places.flows.is_empty())
         .then(|| Arc::new(FlowDirectories::new(places.flows.clone())) as Arc<dyn FlowArchive>);
@@ -34,7 +35,7 @@ pub(crate) fn build_rig_from_files(places: &RecordDirectoryArgs, store: Option<&
     }
 }
 
-fn view_failure(error: &(dyn std::error::Error + 'static)) -> ViewRefusal {
+fn view_refusal_from_error(error: &(dyn std::error::Error + 'static)) -> ViewRefusal {
     ViewRefusal::Failed(packetrig_units::message_with_causes(error))
 }
 

@@ -8,15 +8,15 @@ use std::process::{Command, Stdio};
 /// The program that opens a file with the user's browser (freedesktop.org).
 const BROWSER_OPENER_PROGRAM: &str = "xdg-open";
 
-/// A program that opens pages.
+/// Path of the program that opens a page in the user's browser.
 #[derive(Debug)]
 pub(crate) struct PageOpener(PathBuf);
 
 impl PageOpener {
-    /// Finds the program in `$PATH`. Called before a run, so that a missing program is reported before the run.
+    /// Finds the program in `$PATH`. Commands call this before a run, so that a missing program is reported early.
     pub(crate) fn find_program() -> Result<Self, Error> {
         let path = env::var_os("PATH").unwrap_or_default();
-        // The program is only searched for. It cannot be started as a test, because the page does not exist yet.
+        // The program is only searched for, not started: the page does not exist yet.
         let found = env::split_paths(&path)
             .map(|directory| directory.join(BROWSER_OPENER_PROGRAM))
             .find(|file| file.is_file());

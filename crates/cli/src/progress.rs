@@ -1,7 +1,8 @@
-//! Live progress of a run, from its events: a few lines that change in place on a terminal, one line each second elsewhere.
+//! Live progress of a run, from its events: a few lines that change in place on a terminal, one
+//! line each second elsewhere.
 //!
-//! [`totals::ProgressTotals`] has the counts of the run so far; this module only shows them. Progress goes to standard error, and
-//! everything in it is also in the results.
+//! [`totals::ProgressTotals`] has the counts of the run so far; this module only shows them. Progress goes to standard
+//! error, and everything in it is also in the results.
 
 mod live;
 mod totals;
@@ -63,17 +64,19 @@ impl RunProgressLine {
         }
     }
 
-    /// Takes new cumulative counts of a node. A bar shows them at once; otherwise a line is printed when it is due.
+    /// Records new cumulative counts of a node. A bar shows them at once; otherwise a line is printed when it is due.
     pub(crate) fn show_counters(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         self.totals.set_node_sample(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
             ProgressView::Bar(bar) => {
-                // While the run drains, it is past its planned time, and the bar stays full.
-                // The bar counts in milliseconds.
+                // While the run waits for late frames, the planned time is over, and the bar stays full. The
+                // bar counts in milliseconds.
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
-                bar.set_message(escape_unsafe_text(&self.totals.text_parts().join("\n  ")).into_owned());
+                bar.set_message(
+                    escape_unsafe_text(&self.totals.format_progress_parts().join("\n  ")).into_owned(),
+                );
             }
             // Before the start no line is printed, because there is no elapsed time to show.
             ProgressView::Lines { next } if at >= *next && self.started.is_some() => {

@@ -1,4 +1,4 @@
-//! A report as tables for people. Everything here is a view of [`RunReport`]; it computes nothing but sums.
+//! Renders a report as tables for people. All values come from [`RunReport`]; only sums are computed here.
 
 mod columns;
 mod judged;
@@ -14,7 +14,7 @@ use merged::{ReportRemark, merge_remarks};
 use packetrig_report::{RunReport, RunVerdict};
 use std::collections::HashSet;
 
-/// Largest number of rows of a table; the CSV has all rows.
+/// Largest number of rows of a table; the files of the result have all rows.
 const MAX_ROWS: usize = 64;
 /// Largest number of characters of a name in a table.
 pub(crate) const LONGEST_NAME: usize = 32;
@@ -63,7 +63,8 @@ fn format_headline(report: &RunReport, style: TextStyle) -> String {
     )
 }
 
-/// Returns true for a run with streams whose nodes have all reported, none of them a frame: a missing node may have sent frames.
+/// Returns true if the run has streams, all nodes have reported, and every stream has sent 0 frames. A node that has
+/// not reported may have sent frames.
 fn has_certainly_sent_nothing(report: &RunReport) -> bool {
     let sent = report.streams.iter().map(|stream| stream.sent.as_ref().map(|sent| sent.frames));
     report.coverage.is_full()
@@ -84,7 +85,8 @@ fn format_verdict(report: &RunReport, style: TextStyle) -> String {
     text
 }
 
-/// Returns the reasons against PASS: it merges reasons about single streams and keeps the other reasons.
+/// Returns the reasons against PASS: first those about single streams, of which similar ones are merged, then
+/// the other reasons unchanged.
 fn merge_reasons(report: &RunReport) -> Vec<String> {
     let names: HashSet<&str> = report.streams.iter().map(|stream| stream.name.as_str()).collect();
     let mut remarks = Vec::new();
@@ -101,12 +103,12 @@ fn merge_reasons(report: &RunReport) -> Vec<String> {
 /// Parses `stream NAME: TEXT`. A name may contain a colon itself, so only names of streams of this report count.
 fn parse_stream_remark<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRemark<'a>> {
     let (subject, text) = reason.split_once(": ")?;
-    // Caveats name the stream alone, and reasons of a verdict put the word before it.
+    // Caveats begin with the name of the stream; reasons of a verdict have the word `stream` before the name.
     let name = subject.strip_prefix("stream ").unwrap_or(subject);
     names.contains(name).then_some(ReportRemark { subject, text })
 }
 
-/// Line with the number of rows that a table does not show, and the file that has them.
+/// Formats the number of rows that a table does not show, and the file that has them; empty if all rows are shown.
 fn format_omitted_rows_line(rows: usize, what: &str, file: &str) -> String {
     match rows.checked_sub(MAX_ROWS) {
         None | Some(0) => String::new(),

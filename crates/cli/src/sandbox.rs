@@ -1,5 +1,5 @@
-//! The sandboxes of long-running programs that read data from other machines. [`needs`] lists the
-//! rights of each program.
+//! The sandboxes of long-running commands that read data from other machines. [`needs`] lists the
+//! rights of each command.
 
 pub(crate) mod needs;
 

@@ -16,7 +16,7 @@ pub(crate) fn read_secret_key<K: FromStr<Err = String>>(option: &str, path: &Pat
         let why = format!("{option} takes a file: on the command line every user can read the key");
         return Err(Error::Usage(format!("{why}; write it to a file of mode 600 and give its name")));
     }
-    let text = private_files::read_secret(path, MAX_KEY_FILE_BYTES)
+    let text = private_files::read_secret_file(path, MAX_KEY_FILE_BYTES)
         .map_err(|why| Error::Usage(format!("cannot read the key of {option} in {name}: {why}")))?;
     text.trim().parse().map_err(|why| Error::Usage(format!("{name}: {why}")))
 }

@@ -1,9 +1,9 @@
-//! A row of values as blocks of eight heights, for a column of a table.
+//! Draws a row of values as blocks of eight heights, for a column of a table.
 
 const SPARKLINE_BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Renders the last `most` values, the least as the lowest block and the greatest as the highest. A blank stands for an
-/// unknown value.
+/// Renders the last `most` values, the least as the lowest block and the greatest as the highest. A blank stands
+/// for an unknown value.
 pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
     let shown = &values[values.len().saturating_sub(most)..];
     // Infinite values and NaN become blanks: beside them, all other values would have the same height.
@@ -16,7 +16,7 @@ pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
     shares.map(|share| share.map_or(' ', choose_block_character)).collect()
 }
 
-/// The block for a share of the height.
+/// Returns the block for a height between 0 (lowest block) and 1 (highest).
 fn choose_block_character(share: f64) -> char {
     // The eight blocks have the indexes 0 to 7.
     let mut blocks = SPARKLINE_BLOCKS.iter().enumerate();

@@ -6,7 +6,8 @@ use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{BitRate, Nanos};
 
-/// Speed of each port of the plan; `layer1.speed` takes precedence over the speed that the link reports.
+/// Returns the link speed of each port of the plan: that of `layer1.speed`, otherwise the speed
+/// that the driver reports.
 pub(crate) fn port_speeds(plan: &Plan) -> Vec<Option<BitRate>> {
     plan.ports.iter().map(|port| port.speed.or_else(|| link_speed(&port.location))).collect()
 }
@@ -17,8 +18,8 @@ fn link_speed(location: &PortLocation) -> Option<BitRate> {
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 
-/// Time that the plan's senders send; `None` if one sends until it is stopped, if the time depends on an unknown speed,
-/// or if the plan does not fit the links.
+/// Returns how long the plan's senders send; `None` if a stream has no end, if the time depends on an unknown speed, or
+/// if the load exceeds a link.
 pub(crate) fn sending_time(plan: &Plan) -> Option<Nanos> {
     // Errors are ignored: this time is only for the progress line, and the run reports problems itself.
     let bound = plan.clone().bind_to_links(&port_speeds(plan)).ok()?;

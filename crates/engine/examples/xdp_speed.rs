@@ -5,7 +5,7 @@ use packetrig_engine::stream::{FrameSource, StreamSpec};
 use packetrig_engine::xdp;
 use packetrig_plan::Plan;
 use packetrig_plan::timeline::{SendPattern, StreamTimeline};
-use packetrig_sys::xdp::meter::UnattachedProgram;
+use packetrig_sys::xdp::meter::UnattachedMeterProgram;
 use packetrig_units::{FrameRate, Nanos};
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("xdp, {size} B, {what}: send {send} ns, receive {receive} ns");
         }
     }
-    let mut trial = UnattachedProgram::load_meter_program()?;
+    let mut trial = UnattachedMeterProgram::load_meter_program()?;
     for (what, kind, ip) in
         [("IPv4/UDP", 0x0800_u16, &V4[..]), ("IPv6/UDP", 0x86dd, &V6), ("not IP", 0x88b5, &V4)]
     {

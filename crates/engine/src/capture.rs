@@ -28,8 +28,8 @@ fn to_file_name_char(c: char) -> char {
     if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }
 }
 
-/// Builds the file name of a port's capture. No port name can turn it into a path. `again` is the number of file names
-/// already tried; from 1 on, the name gets the suffix `-2`, `-3` and so on.
+/// Builds the file name of a port's capture; a port name with slashes cannot point into another directory. `again` is
+/// the number of file names already tried; from 1 on, the name gets the suffix `-2`, `-3` and so on.
 pub(crate) fn capture_file_name(port: &str, format: CaptureFormat, again: usize) -> PathBuf {
     let extension = match format {
         CaptureFormat::Pcap => "pcap",

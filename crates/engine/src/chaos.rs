@@ -4,7 +4,7 @@
 //! It wraps either half of any port. It delays frames and fails calls; it never loses, invents or changes a
 //! frame: [`crate::sim`] does that.
 //!
-//! Invariant: the wrapped port's counters stay complete.
+//! Invariant: the counters of the wrapped port are passed on unchanged.
 
 use crate::Error;
 use crate::port::{FrameRx, FrameTx, RingProgress, RxFrame};
@@ -20,7 +20,7 @@ pub struct ChaosLevel {
     pub full: u32,
     /// Calls per million that do only a part of the requested work.
     pub partial: u32,
-    /// Flushes per million that begin a storm, in which flushes take nothing (EAGAIN).
+    /// Flushes per million that begin a storm, in which flushes send nothing, as after EAGAIN.
     pub storm: u32,
     /// Number of flushes that a storm lasts.
     pub storm_length: u32,
@@ -42,7 +42,7 @@ pub struct ChaosWorker<P> {
 }
 
 impl<P> ChaosWorker<P> {
-    /// Wraps `port`.
+    /// Wraps `port`. With the default level nothing fails.
     pub const fn new(port: P, level: ChaosLevel) -> Self {
         Self { port, level, dice: SeededDice::new(level.seed), calls: 0, storm_left: 0 }
     }
@@ -51,7 +51,7 @@ impl<P> ChaosWorker<P> {
         self.dice.draw_number_below(1_000_000) < u64::from(per_million)
     }
 
-    /// Counts a call; returns whether the link is down for it. Fails if this is the call that shall fail.
+    /// Counts a flush or receive; returns whether the link is down during it. Fails if its number is `fail_at`.
     fn count_call_and_check_link(&mut self) -> Result<bool, Error> {
         let call = self.calls;
         self.calls += 1;

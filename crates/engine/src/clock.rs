@@ -5,11 +5,11 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::cell::Cell;
 
-/// Sleeping threads wake this long before the deadline; the caller spins the rest. Waking takes tens of microseconds on
+/// Sleeping threads wake this long before the deadline; then the caller spins. Waking takes tens of microseconds on
 /// an idle machine, so a shorter lead would make the sender late, and a longer one would only burn processor time.
 pub const WAKE_UP_LEAD: Nanos = Nanos::from_micros(100);
 
-/// `CLOCK_MONOTONIC`. A clock belongs to one worker thread: its first sleep reduces the timer slack of that thread.
+/// Reads `CLOCK_MONOTONIC`. Each worker thread has its own clock: the first sleep reduces the thread's timer slack.
 #[derive(Debug, Default)]
 pub struct RealClock {
     prepared: Cell<bool>,
@@ -23,7 +23,7 @@ impl RealClock {
 
     fn tighten_timer_slack_once(&self) {
         if !self.prepared.replace(true) {
-            // Without it the kernel may wake the thread 50 us late, which shows in the measured send-time error.
+            // With the default slack the kernel may wake the thread 50 us late, which adds to the send-time error.
             drop(clock::tighten_timer_slack());
         }
     }
@@ -41,7 +41,7 @@ impl WorkerClock for RealClock {
             clock::sleep_until_ns(wake.as_nanos());
         } else {
             // The deadline is too near to sleep: the caller repeats the call until it has passed.
-            clock::spin_hint();
+            clock::hint_busy_loop();
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Emulated interfaces: they answer for their addresses, resolve neighbours and ping, through separate sockets.
+//! Emulated interfaces: they answer ARP, neighbour discovery and pings for their addresses, resolve neighbours, and
+//! send pings. They use sockets of their own.
 //!
 //! `machine` is the whole behaviour without any I/O: frames in, frames out, deadlines, time as an argument. `host` is
 //! the worker that runs one machine per port. Nothing is configured on the kernel's interface.
 //!
-//! They carry no test traffic and do not disturb it: frames with a test tag of the long form are never answered.
+//! Emulated interfaces carry no test traffic and do not disturb it: frames with a long test tag are never answered.
 //!
-//! Invariant: a frame is answered only if it was sent to an address of the port, on the VLAN of that address.
+//! Invariant: a frame is answered only if it asks for an address of an emulated interface, on that interface's VLAN.
 
 pub(crate) mod filter;
 mod frames;
@@ -13,7 +14,7 @@ pub(crate) mod host;
 mod machine;
 
 pub use frames::is_link_protocol_frame;
-pub use host::PortSite;
+pub use host::PortInterfaceHandle;
 pub use machine::{DeviceMachine, PingState};
 
 #[cfg(test)]

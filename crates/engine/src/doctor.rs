@@ -13,7 +13,7 @@ use packetrig_sys::machine_setting::{self, KernelSwitch, MachineSetting, Setting
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Oldest kernel the rings are tested on.
+/// Oldest kernel on which packetrig is tested.
 const MIN_TESTED_KERNEL: (u32, u32) = (5, 10);
 
 /// Severity of a finding.
@@ -27,7 +27,7 @@ pub enum FindingLevel {
     Problem,
 }
 
-/// Subject of a finding.
+/// Machine or interface that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSubject {
@@ -39,7 +39,7 @@ pub enum FindingSubject {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DoctorFinding {
-    /// Machine or interface concerned.
+    /// Machine or interface that the finding is about.
     pub subject: FindingSubject,
     /// Severity of the finding.
     pub level: FindingLevel,
@@ -99,7 +99,7 @@ pub fn judge_unrestored_loopback(found: &UnrestoredLoopback) -> DoctorFinding {
     }
 }
 
-/// Judges whether the generator of an adapter can be used as an engine.
+/// Reports whether an engine, a traffic generator of another project, is installed, and how to install it.
 pub fn judge_engine(adapter: &EngineAdapter, is_installed: bool) -> DoctorFinding {
     let EngineAdapter { name, package, .. } = adapter;
     if is_installed {
@@ -148,7 +148,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
             format!("kernel {} is older than every kernel that packetrig is tested on", machine.kernel);
         findings.push(machine_finding(FindingLevel::Note, what, Some("use Linux 5.10 or later".into())));
     }
-    // The sender spins until a frame is due, which takes the receiver's time.
+    // The sender spins until a frame is due. On a single CPU the receiver cannot run meanwhile.
     if machine.processors < 2 {
         let what = "only one CPU: sender and receiver take turns, which lowers rates and adds latency".into();
         findings.push(machine_finding(
@@ -209,7 +209,7 @@ fn judge_bridge_filters(machine: &MachineFacts) -> Option<DoctorFinding> {
     (!filters.is_empty()).then(|| machine_finding(FindingLevel::Note, what.to_owned(), Some(remedy)))
 }
 
-/// The change that brings an interface of this namespace up; `None` if it is up, or if the lab guard refuses it.
+/// Returns the change that brings an interface up; `None` if it is up, or if the lab guard refuses it.
 pub fn suggest_bringing_interface_up(
     namespace: Option<&str>,
     interface: &InterfaceFacts,
@@ -221,7 +221,7 @@ pub fn suggest_bringing_interface_up(
 }
 
 fn judge_packet_rights(machine: &MachineFacts) -> DoctorFinding {
-    // AF_PACKET rings need CAP_NET_RAW; quieting an interface needs CAP_NET_ADMIN.
+    // AF_PACKET rings need CAP_NET_RAW; switching the offloads of an interface off needs CAP_NET_ADMIN.
     let missing: Vec<&str> = ["CAP_NET_RAW", "CAP_NET_ADMIN"]
         .into_iter()
         .filter(|right| !machine.rights.has_capability(right))
@@ -235,7 +235,7 @@ fn judge_packet_rights(machine: &MachineFacts) -> DoctorFinding {
         subject,
         level: FindingLevel::Problem,
         what: format!("back end packet cannot open interfaces: this process lacks {}", missing.join(" and ")),
-        remedy: Some("run as root, or `setcap cap_net_raw,cap_net_admin+ep` on the binary".into()),
+        remedy: Some("run as root, or run `setcap cap_net_raw,cap_net_admin+ep` on the program file".into()),
     }
 }
 
@@ -246,8 +246,10 @@ fn judge_interface(
 ) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     if let Some(refusal) = refusal {
-        let remedy =
-            format!("use an isolated interface; if this one is, add `--confirm {}`", interface.link.name);
+        let remedy = format!(
+            "use an isolated interface; if {0} is isolated, add `--confirm {0}`",
+            interface.link.name
+        );
         findings.push(interface_finding(
             interface,
             FindingLevel::Problem,
@@ -266,7 +268,7 @@ fn judge_interface(
             Some(remedy.into()),
         ));
     }
-    // The user learns before a run which settings of the interface it will change.
+    // The user learns before a run which offloads of the interface the run will switch off.
     let loud = format_active_offloads(interface);
     if !loud.is_empty() {
         findings.push(interface_finding(
@@ -307,7 +309,7 @@ fn format_active_offloads(interface: &InterfaceFacts) -> String {
     loud.map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the obstacle to AF_XDP, which sends through sockets and receives through BPF programs.
+/// Returns why AF_XDP cannot be used; `None` if it can. An obstacle to BPF counts too: reception needs BPF programs.
 fn af_xdp_obstacle(machine: &MachineFacts) -> Option<&String> {
     machine.af_xdp_obstacle.as_ref().or(machine.bpf_obstacle.as_ref())
 }
@@ -339,9 +341,9 @@ fn describe_back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> Str
     }
     // The same conditions as in `rig::choose`, as far as they do not depend on a plan.
     let chosen = if machine.bpf_obstacle.is_none() && xdp.native && machine.processors > 1 {
-        format!("; without a calibration xdp is chosen above {COMFORTABLE_FRAME_RATE} frames/s")
+        format!("; without a calibration, packetrig chooses xdp above {COMFORTABLE_FRAME_RATE} frames/s")
     } else {
-        "; without a calibration packet is chosen".to_owned()
+        "; without a calibration, packetrig chooses packet".to_owned()
     };
     texts.join(", ") + &chosen
 }

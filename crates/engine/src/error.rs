@@ -12,7 +12,7 @@ pub enum Error {
     /// The owner of the machine forbids an action that the fleet requests.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
-    /// The plan does not fit these ports.
+    /// The plan asks for something that its ports or the back end cannot do.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::PlanProblems),
     /// The requested back end cannot send this flow.
@@ -24,20 +24,20 @@ pub enum Error {
         reason: String,
     },
     /// The requested back end sends all its streams or none.
-    #[error("port {port}: back end {back_end} cannot start and stop single flows")]
+    #[error("port {port}: back end {back_end} cannot start and stop single flows; use another back end")]
     CannotSteer { port: String, back_end: &'static str },
-    /// The requested back end cannot be stopped by a lease.
+    /// The requested back end does not stop when the lease expires.
     #[error(
         "port {port}: back end {back_end} cannot be used on a fleet, because it keeps sending when its node \
             loses the controller"
     )]
     NoLease { port: String, back_end: &'static str },
-    /// An engine cannot be used.
+    /// An engine (a traffic generator of another project) cannot be used.
     #[error("engine {engine}: {reason}")]
     Engine {
         /// The name of the engine.
         engine: String,
-        /// The engine's fault, in words.
+        /// Why the engine cannot be used.
         reason: String,
     },
     /// Back end `process` was requested, but only a user of this machine can name its program.
@@ -67,7 +67,7 @@ pub enum Error {
         expression: String,
         reason: packetrig_wire::bpf::ProgramRefusal,
     },
-    /// The kernel allows no more threads or has no memory for one.
+    /// A thread cannot be started: the kernel allows no more threads, or has no memory for another one.
     #[error("cannot start thread `{name}`: {source}")]
     Thread { name: String, source: std::io::Error },
     /// A file or directory cannot be created, written or removed.

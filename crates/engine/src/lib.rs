@@ -1,10 +1,10 @@
 //! The data plane: ports, workers, pacing, sending, receiving, capture.
 //!
 //! Two levels. *Frame level* ([`port::FrameTx`], [`port::FrameRx`]): batches of frames in and out. *Stream
-//! level* ([`stream::StreamTx`], [`stream::StreamRx`]): "send these streams on their schedules", "account
-//! these streams". Callers use the stream level only. A back end whose fast path never shows frames to user
-//! space implements the stream level itself; every other back end inherits [`sender::TestSender`] and
-//! [`receiver::TestReceiver`], the generic stream level over any frame level.
+//! level* ([`stream::StreamTx`], [`stream::StreamRx`]): "send these streams on their schedules", "count the
+//! frames of these streams". A run uses the stream level only; captures without a run read the frame level.
+//! A back end whose fast path never shows frames to user space implements the stream level itself. Every other
+//! back end uses [`sender::TestSender`] and [`receiver::TestReceiver`], which work over any frame level.
 //!
 //! Threads, no async. A hot loop does not allocate, lock or log, and it makes no system call per frame. Time comes from
 //! the [`port::WorkerClock`] of the worker, so the same code runs in virtual time on the `sim` back end.

@@ -1,8 +1,8 @@
 //! The `packet` back end: AF_PACKET rings, which work on every kernel and every card.
 //!
-//! Opening a port guards it (RFC 6815), locks it against a second run, makes its interface quiet and opens a ring for
-//! each direction. [`PortHold`] keeps the lock and the interface's former settings: dropping it restores them, also
-//! when a worker panics. This module measures nothing and has no streams.
+//! Opening a port checks that its interface may carry test traffic (RFC 6815), locks the interface against a second
+//! run, makes it quiet and opens a ring for each direction. [`PortHold`] keeps the lock and the interface's former
+//! settings: dropping it restores them, also when a worker panics. This module measures nothing and has no streams.
 //!
 //! Invariant: the interface is changed only while the lock is held.
 
@@ -16,17 +16,17 @@ mod tap;
 mod tx;
 
 pub use facts::InterfaceMeter;
-pub use kept::KeptPorts;
+pub use kept::ReusablePorts;
 pub use rx::PacketRx;
 pub use tap::{PacketTap, TAP_RING_BLOCKS, TapOptions};
 pub(crate) use tx::ENETDOWN_ERRNO;
 pub use tx::PacketTx;
-pub use tx::{StallWatch, frames_lost_on_transmit};
+pub use tx::{StandstillTimer, frames_lost_on_transmit};
 
 pub use packetrig_guard::lab as guard;
 
 use crate::Error;
-use crate::device::PortSite;
+use crate::device::PortInterfaceHandle;
 use packetrig_plan::{Port, PortLocation};
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind};
 use packetrig_sys::ethtool::EthtoolCalls;
@@ -47,8 +47,8 @@ const VLAN_TAG_BYTES: u32 = 4;
 pub struct OpenOptions {
     /// The user confirmed that this interface may carry test traffic.
     pub confirmed: bool,
-    /// Largest frame that will be sent; smaller slots are faster. `None` means the largest that the interface takes, or
-    /// with XDP that the port sends nothing.
+    /// Largest frame that will be sent; smaller slots are faster. `None` means the largest that the interface accepts,
+    /// or with XDP that the port sends nothing.
     pub largest: Option<FrameSize>,
     /// The port will have emulated interfaces, which must receive their neighbours' frames.
     pub has_devices: bool,
@@ -64,18 +64,18 @@ pub struct OpenedPort {
     pub hold: PortHold,
 }
 
-/// Keeps a port for this process. Dropping it restores the interface, then releases the lock.
+/// Keeps an interface locked and quiet. Dropping it restores the interface, then releases the lock.
 #[derive(Debug)]
 pub struct PortHold {
     // Fields drop in this order: the interface is restored before the lock is released.
-    site: PortSite,
+    site: PortInterfaceHandle,
     quieted: QuietInterface,
     _lock: NameLock,
 }
 
 impl PortHold {
-    /// Waits up to 3 s for the link's carrier; without one it adds a caveat. To be called when all ports are open,
-    /// because the other end of this link may be another of them.
+    /// Waits up to 3 s for the link's carrier; if there is none, it adds a caveat. To be called when all ports are
+    /// open, because the other end of the link may be another port of the run.
     pub fn await_carrier(&mut self) -> Result<(), Error> {
         Ok(self.quieted.await_carrier()?)
     }
@@ -85,8 +85,8 @@ impl PortHold {
         self.quieted.switch_link(up)
     }
 
-    /// Returns the location of the interface, for sockets other than those of the test traffic.
-    pub fn interface_site(&self) -> Result<PortSite, Error> {
+    /// Returns the network namespace and index of the interface, for programs and sockets besides the rings.
+    pub fn interface_site(&self) -> Result<PortInterfaceHandle, Error> {
         self.site.duplicate()
     }
 
@@ -98,7 +98,7 @@ impl PortHold {
 
 /// An interface that is reserved for test traffic: checked by the guard, locked and quiet. It has no ring yet.
 #[derive(Debug)]
-pub(crate) struct InterfaceClaim {
+pub(crate) struct ReservedInterface {
     pub(crate) netns: NetNs,
     pub(crate) link: Link,
     /// `ns/ifname`, as the user writes it.
@@ -111,8 +111,8 @@ pub fn interface_lock_name(index: u32) -> String {
     format!("packetrig/interface/{index}")
 }
 
-/// Reserves the interface of a port for test traffic: guard, lock, quiet settings.
-pub(crate) fn reserve_interface(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
+/// Reserves the interface of a port for test traffic: checks that it may be used, locks it and makes it quiet.
+pub(crate) fn reserve_interface(port: &Port, confirmed: bool) -> Result<ReservedInterface, Error> {
     let name = &port.location.interface;
     let location = format_location(&port.location);
     let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
@@ -125,16 +125,16 @@ pub(crate) fn reserve_interface(port: &Port, confirmed: bool) -> Result<Interfac
     let quieted = QuietInterface::quieten_interface(&netns, &mut links, &link, request)?;
     // The link is read again, because making it quiet may have changed the MTU and the flags.
     let link = links.find_link_by_name(name)?;
-    let site = PortSite {
+    let site = PortInterfaceHandle {
         netns: netns.duplicate()?,
         index: link.index,
         location: location.clone(),
         aside: Arc::default(),
     };
-    Ok(InterfaceClaim { netns, link, location, hold: PortHold { site, quieted, _lock: lock } })
+    Ok(ReservedInterface { netns, link, location, hold: PortHold { site, quieted, _lock: lock } })
 }
 
-impl InterfaceClaim {
+impl ReservedInterface {
     /// Starts a meter that reads the interface's counters as differences from their present values.
     pub(crate) fn start_meter(&self) -> Result<InterfaceMeter, Error> {
         Ok(InterfaceMeter::start(&self.netns, self.link.index)?.exclude_frames(&self.hold.site.aside))
@@ -154,7 +154,7 @@ impl InterfaceClaim {
 /// Opens a port of a plan. Sends nothing; everything that arrives from now on is in the receive ring.
 pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error> {
     let claim = reserve_interface(port, options.confirmed)?;
-    let InterfaceClaim { netns, link, location, .. } = &claim;
+    let ReservedInterface { netns, link, location, .. } = &claim;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
     let mut rx_meter = claim.start_meter()?;
     // The rings open in parallel: for each ring the kernel waits for an RCU grace period.

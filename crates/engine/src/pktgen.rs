@@ -1,15 +1,15 @@
 //! The `pktgen` back end: the kernel's own packet generator sends, AF_PACKET rings receive.
 //!
-//! It is the reference for sending rates only: frames carry no test tag, so only their number is measured.
-//! Receivers count them as foreign frames, or as unnumbered ones where the headers match. Unsupported
-//! settings are refused by name before anything is sent.
+//! This back end is a reference for sending rates only: its frames carry no test tag, so receivers can only count
+//! them. A receiver counts a frame as an unnumbered frame of a flow if the headers match, otherwise as a foreign frame.
+//! Settings that the generator does not support are refused, with their path in the plan, before anything is sent.
 //!
-//! Differences from the plan, which become a caveat of the port: the generator begins up to 100 ms late, keeps whole
-//! nanoseconds between frames, writes a hop limit of 32 where the plan leaves it open, and begins ranges of addresses
-//! and ports with their second value.
+//! Differences from the plan, which become a caveat of the port: the generator begins up to 100 ms late, sends frames a
+//! whole number of nanoseconds apart, writes a hop limit of 32 where the plan leaves it open, and begins ranges of
+//! addresses and ports with their second value.
 //!
-//! Invariant: interface and generator belong to this process as long as the hold lives; the
-//! generator is empty afterwards.
+//! Invariant: while the port is open, no other packetrig process uses its interface or the generator. After the port is
+//! closed, the generator has no devices.
 
 mod headers;
 mod options;
@@ -32,7 +32,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::pktgen::Pktgen;
 use std::sync::Arc;
 
-/// Opens a port that sends with the kernel's generator.
+/// Opens a port that sends with the kernel's generator and receives through AF_PACKET rings.
 pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
     // The generator is opened first: on a machine without it, opening fails before an interface is changed.
@@ -63,7 +63,8 @@ pub fn check_streams(streams: &[Arc<StreamSpec>]) -> Result<(), PlanProblems> {
     options::convert_streams(streams).map(drop)
 }
 
-/// Keeps a port for this process. Fields drop in this order.
+/// Reserves a port for this process until dropped. The checksum offload is restored first, while the interface is still
+/// locked: fields drop in this order.
 #[derive(Debug)]
 struct PktgenHold {
     _checksums: ChecksumOffload,
@@ -85,8 +86,8 @@ impl HeldPort for PktgenHold {
     }
 }
 
-/// Makes the generator write complete checksums while this lives. With checksum offload on, it leaves them to the card,
-/// and frames on a virtual cable would have incomplete checksums.
+/// Keeps the checksum offload of an interface off until dropped, so that the generator writes complete checksums. With
+/// the offload on, it leaves them to the card, and a veth interface never completes them.
 #[derive(Debug)]
 struct ChecksumOffload {
     netns: Option<NetNs>,
@@ -111,7 +112,7 @@ impl Drop for ChecksumOffload {
     }
 }
 
-/// Sets the offload; returns whether it changed. A driver without such an offload writes checksums itself.
+/// Sets the offload; returns whether it changed. For a driver without this offload, the generator writes the checksums.
 fn set_checksum_offload(netns: &NetNs, interface: &str, on: bool) -> bool {
     let set =
         EthtoolCalls::open_in(netns).and_then(|ethtool| ethtool.set_offload(interface, Offload::TxCsum, on));

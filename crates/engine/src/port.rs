@@ -1,7 +1,7 @@
-//! The frame level: batches of frames in both directions, each with its time and the kind of that time.
+//! The frame level: batches of frames to send, and received frames with arrival time and kind of timestamp.
 
 pub use packetrig_plan::PortLocation;
-pub use packetrig_sys::packet::{MergedFrame, RingDrain, RingProgress};
+pub use packetrig_sys::packet::{MergedFrame, RingDrainTarget, RingProgress};
 
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
@@ -11,7 +11,8 @@ use packetrig_wire::bpf::FilterProgram;
 pub trait WorkerClock: Send {
     /// Returns the current time of the node's monotonic clock.
     fn now(&self) -> MonoTime;
-    /// Returns at `until` or slightly earlier. Only the kernel's scheduler can make it return later.
+    /// Waits until about `until`. May return earlier (virtual time does not wait), so the caller checks the time again.
+    /// Returns later only if the kernel's scheduler delays the thread.
     fn wait_until(&self, until: MonoTime);
 }
 
@@ -19,17 +20,17 @@ pub trait WorkerClock: Send {
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrame<'a> {
     pub bytes: &'a [u8],
-    /// Length before the ring cut it; equal to `bytes.len()` unless the frame was too long for a slot.
+    /// Length of the frame before the ring cut it; equal to `bytes.len()` unless the frame was too long for a slot.
     pub full_len: usize,
     /// Time of arrival, converted to the monotonic clock.
     pub at: MonoTime,
-    /// The real-time clock's stamp that `at` was computed from, if the receiver delivers it. If that clock was set back
-    /// to a time before the machine was booted, the stamp has no equivalent on the monotonic clock.
+    /// Arrival time on the real-time clock, from which `at` was computed; `None` if the back end does not deliver it.
+    /// Kept because the conversion loses times before the boot, which a clock that was set back may show.
     pub realtime_ns: Option<u64>,
     pub stamp: StampKind,
     /// Whether this machine sent the frame.
     pub is_outgoing: bool,
-    /// Set if the receiver knows that the frame is several packets on the wire.
+    /// Set if the receiver knows that the frame was merged from several packets on the wire.
     pub merged: Option<MergedFrame>,
 }
 
@@ -48,7 +49,7 @@ pub trait FrameTx: Send {
     fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize;
     /// Hands the filled slots to the kernel without waiting. Call it again while frames are pending.
     fn flush_frames(&mut self) -> Result<(), crate::Error>;
-    /// Returns the number of filled frames that the kernel has neither taken nor refused.
+    /// Returns the number of filled slots whose frames the kernel has neither accepted nor refused.
     fn pending_frames(&self) -> usize;
     /// Reads the counters since the port was opened.
     fn read_tx_counters(&mut self) -> Result<TxCounters, crate::Error>;
@@ -62,7 +63,7 @@ pub trait FrameRx: Send {
         most: usize,
         sink: &mut dyn FnMut(RxFrame<'_>),
     ) -> Result<usize, crate::Error>;
-    /// Waits for a frame, at most this long.
+    /// Waits until a frame arrives, but not longer than `within`.
     fn wait_for_frames(&mut self, within: Nanos) -> Result<(), crate::Error>;
     /// Reads the counters since the port was opened.
     fn read_rx_counters(&mut self) -> Result<RxCounters, crate::Error>;
@@ -72,12 +73,12 @@ pub trait FrameRx: Send {
     }
     /// Returns the largest uncertainty so far of converting an arrival stamp to the monotonic clock.
     fn clock_bound(&self) -> Nanos;
-    /// Tells whether many frames are expected: without them, polling less often spares the processor.
+    /// Sets whether many frames are expected. If not, the port may poll less often, which saves processor time.
     fn set_traffic_expectation(&mut self, expected: bool) {
         let _ = expected;
     }
-    /// Requests only the frames that pass `program`; the port neither delivers nor counts other frames. The
-    /// port may still deliver some frames that fail it. Returns whether this port can filter.
+    /// Makes the kernel discard frames that fail `program`, without counting them. Some of these frames may still
+    /// be delivered. Returns false if this port cannot filter; then all frames are delivered.
     fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, crate::Error> {
         let _ = program;
         Ok(false)

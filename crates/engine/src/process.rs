@@ -4,11 +4,11 @@
 //!  rig --- stdin ---> engine (trafgen, tcpreplay, the user's own) ---> interface
 //!      <-- stdout ---
 //! ```
-//! The engine receives its part of the plan with the frames as files, and reports what it has sent;
+//! The engine receives its part of the plan, with the frames as files, and reports what it has sent;
 //! `docs/book/engines.md` describes the protocol. Unsupported settings are refused by name before anything is sent.
 //! Frames carry numbers, but no send times, because they are made before the run: loss is measured, latency is not.
 //!
-//! A lease is refused: nothing guarantees that an engine stops when the rig itself stands still.
+//! A run with a lease is refused: nothing guarantees that an engine stops sending if packetrig itself stands still.
 //!
 //! Invariant: only the user who starts the run on this machine names an engine, never a plan or a message.
 
@@ -27,7 +27,7 @@ pub use messages::{ENGINE_PROTOCOL_VERSION, EngineAbilities, EngineHello};
 pub use tx::ProcessTx;
 
 use crate::Error;
-use crate::device::PortSite;
+use crate::device::PortInterfaceHandle;
 use crate::packet::facts::InterfaceMeter;
 use crate::packet::{self, OpenOptions, PortHold};
 use crate::receiver::TestReceiver;
@@ -54,7 +54,7 @@ struct EngineInterface {
 pub fn open_port(port: &Port, options: OpenOptions, command: &EngineCommand) -> Result<OpenPort, Error> {
     let opened = packet::open_port(port, options)?;
     let site = opened.hold.interface_site()?;
-    // This comes after the port: the engine starts in the namespace of an interface that is guarded and locked.
+    // The engine starts after the port is open, so its interface is already checked and locked.
     let mut engine = EngineProcess::start(command, &site.netns)?;
     let hello = await_hello(&mut engine)
         .map_err(|fault| Error::Engine { engine: command.name(), reason: fault.to_string() })?;
@@ -73,7 +73,7 @@ pub fn open_port(port: &Port, options: OpenOptions, command: &EngineCommand) -> 
         },
         tx: Box::new(ProcessTx::new(engine, hello, engine_site, meter, doubts.clone())),
         rx: Box::new(TestReceiver::new(opened.rx)),
-        hold: Box::new(EngineHold { packet: opened.hold, doubts }),
+        hold: Box::new(EnginePortReservation { packet: opened.hold, doubts }),
     })
 }
 
@@ -93,19 +93,19 @@ fn await_hello(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
     }
 }
 
-/// Keeps a port for this process.
+/// Keeps the port of an engine open, and collects the doubts about the engine.
 #[derive(Debug)]
-struct EngineHold {
+struct EnginePortReservation {
     packet: PortHold,
     doubts: SendDoubts,
 }
 
-impl HeldPort for EngineHold {
+impl HeldPort for EnginePortReservation {
     fn await_ready(&mut self) -> Result<(), Error> {
         self.packet.await_carrier()
     }
 
-    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+    fn device_site(&self) -> Result<Option<PortInterfaceHandle>, Error> {
         self.packet.interface_site().map(Some)
     }
 

@@ -1,4 +1,4 @@
-//! The generic receive side of the stream level, over any frame level: counts every frame in exactly one class.
+//! The generic receiver, for every back end that delivers frames: counts each frame in exactly one class.
 //!
 //! ```text
 //!  frame -> tag? -> stream -> number -> as sent? -> window (new, late, duplicate, stale) -> latency, jitter, series
@@ -20,15 +20,15 @@ use crate::segment::StreamSegment;
 use crate::stream::{
     ClockShift, NextStep, ReceivedFrames, RxJob, SteeredReceiver, StreamControl, StreamRx, StreamSpec,
 };
-use lane::ReceiverLane;
+use lane::ReceiverStreamState;
 use packetrig_stats::counts::{DelaySummary, StreamRxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
 use packetrig_units::{MonoTime, Nanos};
-use state::{ReceiverState, find_index};
+use state::{ReceiverState, find_stream_index};
 use std::sync::Arc;
 
-/// Frames received per step at most.
+/// Maximum number of frames received per step.
 const MAX_FRAMES_PER_STEP: usize = 256;
 /// Longest wait between two steps while nothing arrives.
 const MAX_IDLE_WAIT: Nanos = Nanos::from_millis(5);
@@ -50,7 +50,7 @@ impl<R: FrameRx> TestReceiver<R> {
         Self { port, state: None }
     }
 
-    fn lanes(&self) -> impl Iterator<Item = &ReceiverLane> {
+    fn lanes(&self) -> impl Iterator<Item = &ReceiverStreamState> {
         self.state.iter().flat_map(|state| &state.lanes)
     }
 
@@ -87,7 +87,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     fn set_clock_shifts(&mut self, shifts: &[(u16, ClockShift)]) {
         let Some(state) = &mut self.state else { return };
         for (number, shift) in shifts {
-            if let Some(lane) = find_index(&state.lane_of, *number) {
+            if let Some(lane) = find_stream_index(&state.lane_of, *number) {
                 state.lanes[lane].shift = Some(*shift);
             }
         }
@@ -113,7 +113,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     }
 
     fn stream_counts(&self) -> Vec<StreamRxCounts> {
-        self.lanes().map(ReceiverLane::live_counts).collect()
+        self.lanes().map(ReceiverStreamState::live_counts).collect()
     }
 
     fn current_latency(&self) -> DelaySummary {

@@ -1,7 +1,7 @@
-//! Remembers the runs that used this machine before, so that their late frames can be named.
+//! Remembers the earlier runs of this machine, so that a report can name the run to which a late frame belongs.
 //!
-//! A file in the runtime directory stores the ids and the tag keys of the last runs. It is optional: without it, frames
-//! of other runs are still recognised, but have no name.
+//! A file in the runtime directory stores the ids and the tag keys of the last runs. The file is optional: without it,
+//! frames of other runs are still recognised, but the report cannot name their run.
 
 use crate::stream::EarlierRun;
 use packetrig_sys::runtime_directory;
@@ -9,7 +9,7 @@ use packetrig_wire::tag::TagKey;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Maximum number of remembered runs. Each frame that may be of another run is compared with all their keys.
+/// Maximum number of remembered runs. A frame that may belong to an earlier run is checked with each of their keys.
 const MAX_RUNS: usize = 64;
 /// Directory name in the runtime directory.
 const RECENT_RUNS_DIRECTORY: &str = "recent-runs";

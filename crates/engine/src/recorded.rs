@@ -1,6 +1,6 @@
 //! The bytes of a capture file, in order. A file compressed with zstd is decompressed.
 //!
-//! `wire::pcap` interprets the bytes. Only compressed bytes are buffered here; the caller has a buffer of its own.
+//! `wire::pcap` interprets the bytes. Only compressed bytes are buffered here; the caller buffers decompressed bytes.
 
 mod packets;
 
@@ -26,7 +26,7 @@ struct PartlyReadFile {
 }
 
 impl PartlyReadFile {
-    /// Reads as many bytes as show whether the file is compressed.
+    /// Reads the first four bytes, which show whether the file is compressed.
     fn new(mut file: File) -> io::Result<Self> {
         let mut begin = Vec::new();
         // Fewer bytes are no error here: the decoder reports a file that is too short.
@@ -42,8 +42,8 @@ impl PartlyReadFile {
         Self::new(self.file)
     }
 
-    /// Skips `bytes` bytes that begin at `from`; returns how many were skipped. In a seekable file this may be more
-    /// than there were: seeking beyond the end succeeds.
+    /// Skips `bytes` bytes that begin at `from`; returns how many were skipped. In a seekable file this number may be
+    /// larger than the rest of the file, because seeking beyond the end succeeds.
     fn skip_bytes(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match self.file.seek(SeekFrom::Start(from.saturating_add(bytes))) {
             Ok(_) => {
@@ -93,7 +93,7 @@ impl RecordedBytes {
         matches!(self.0, RecordedKind::Squeezed(_))
     }
 
-    /// Returns to the beginning; fails for a pipe.
+    /// Returns to the beginning of the file; fails for a pipe.
     pub fn rewind_file(self) -> io::Result<Self> {
         let file = match self.0 {
             RecordedKind::Plain(file) => file,
@@ -102,8 +102,8 @@ impl RecordedBytes {
         file.rewind_file().and_then(Self::from_file_start)
     }
 
-    /// Skips bytes that begin at `from`; returns how many there were. For an uncompressed file this may be too many:
-    /// seeking beyond its end succeeds.
+    /// Skips `bytes` bytes that begin at `from`; returns how many were skipped. For an uncompressed file this number
+    /// may be larger than the rest of the file, because seeking beyond the end succeeds.
     pub fn skip_bytes(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match &mut self.0 {
             RecordedKind::Plain(file) => file.skip_bytes(from, bytes),

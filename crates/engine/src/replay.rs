@@ -4,12 +4,12 @@
 //!  file -> reader thread: decode, pick, rewrite, find the tag's place -> full batches -> Player (the sender's thread)
 //!                                                                        empty ones <-
 //! ```
-//! A file is never held in memory as a whole: the batches between reader and sender bound the memory, and the reader is
-//! at most that far ahead. [`survey_file`] reads the file once beforehand, so that a plan knows its size and rates.
+//! A file is never held in memory as a whole: the number of batches limits the memory, and how far the reader is ahead
+//! of the sender. [`survey_file`] reads the file once beforehand, so that a plan knows its size and rates.
 //!
-//! Frames leave in the order of the file. One that is due before its predecessor is sent together with it.
+//! Frames leave in the order of the file. A frame that is due before its predecessor is sent directly after it.
 //!
-//! Invariant: packets in the file = frames replayed + packets counted by the reason why they cannot be replayed.
+//! Invariant, for each pass: packets read = frames replayed + packets counted by the reason why they were skipped.
 
 mod batch;
 mod frames;
@@ -48,20 +48,20 @@ impl SkippedPackets {
     /// Describes the reasons in words; empty if no packet was skipped.
     pub fn describe_reasons(&self) -> Vec<String> {
         let reasons = [
-            (self.cut, "were cut by a snap length"),
-            (self.other_link, "are not Ethernet frames"),
-            (self.short, "are too short for an Ethernet header"),
+            (self.cut, "a snap length cut them"),
+            (self.other_link, "they are not Ethernet frames"),
+            (self.short, "they are too short for an Ethernet header"),
         ];
         let remarks = reasons.iter().filter(|(packets, _)| *packets > 0);
         remarks
-            .map(|(packets, why)| format!("{packets} packets of the file {why}; they are not replayed"))
+            .map(|(packets, why)| format!("packets that are not replayed because {why}: {packets}"))
             .collect()
     }
 }
 
 impl FileEnding {
-    /// Describes the end for a replay; `None` if the file is complete.
-    pub fn replay_remark(&self) -> Option<String> {
+    /// Describes what a damaged or incomplete end of the file means for a replay; `None` if the file is complete.
+    pub fn describe_for_replay(&self) -> Option<String> {
         match self {
             Self::Whole => None,
             Self::Cut => {

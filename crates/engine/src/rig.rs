@@ -1,8 +1,8 @@
 //! The ports and workers of one node for one run: prepare, arm, start, sample, stop, finish.
 //!
-//! A [`TestRig`] owns every worker thread and every changed interface setting; dropping it at any point stops
-//! the workers and restores the interfaces. The [`PortOpener`] chooses the back end of a port; the rig uses
-//! only the stream level.
+//! A [`TestRig`] owns every worker thread and every changed interface setting; dropping it at any point stops the
+//! workers and restores the interfaces. The [`PortOpener`] chooses the back end of each port. The rig uses all back
+//! ends in the same way, through `StreamTx` and `StreamRx`.
 //!
 //! Invariant: receivers are receiving before any sender can send, and stop after all senders.
 
@@ -22,7 +22,7 @@ mod watch;
 pub use neighbours::PingId;
 pub use open::{HeldPort, MachinePorts, OpenPort, PortOpener};
 pub use plane::{DataPlane, SteeredPlane, describe_this_machine};
-pub use site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
+pub use site::{OwnerPermit, PermitPort, PermitQuestion, PlanPortLocations};
 
 use crate::Error;
 use crate::capture::PortCapture;
@@ -37,7 +37,7 @@ use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, SendResult, SentTotal};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use places::PortAssignment;
@@ -49,17 +49,17 @@ use std::sync::Arc;
 use steering::SteeredStreamState;
 use watch::PortWatcher;
 
-/// Choices of the user for a run.
+/// Settings of a run that are not part of its plan.
 #[derive(Clone, Debug)]
 pub struct RigOptions {
-    pub terms: RunTerms,
+    pub terms: SharedRunOptions,
     /// Interfaces confirmed although they look like they belong to a real network (RFC 6815 guard).
     pub confirmed: BTreeSet<PortLocation>,
-    /// Directory of capture files; without it a plan with captures is refused.
+    /// Directory for capture files. Without it, a run that captures frames is refused.
     pub capture_dir: Option<PathBuf>,
-    /// Location of the plan's ports, and the owner's permit that a rig of a fleet needs.
-    pub site: RigSite,
-    /// Lease: limits how long the local ports may send. Without a lease the gate is always open.
+    /// Where the plan's ports are, and the permit of the node's owner if a fleet's controller sent the plan.
+    pub site: PlanPortLocations,
+    /// Stops the local ports from sending when the controller's lease expires. Without a lease the gate is always open.
     pub gate: SendGate,
     /// Id of the run; empty if it has none.
     pub run: String,
@@ -77,25 +77,25 @@ pub struct TestRig {
     plan: BoundPlan,
     key: TagKey,
     specs: Vec<Arc<StreamSpec>>,
-    /// MAC addresses of awaited neighbours, as far as they were found.
+    /// MAC address of the next hop by stream index, for streams whose next hop was found during this run.
     resolved: BTreeMap<usize, Mac>,
     places: PortAssignment,
     gate: SendGate,
     /// The local ports, in plan order.
     running_ports: Vec<RunningPort>,
-    /// The latest echo requests.
+    /// Pings that the user requested, the oldest first. The list is bounded.
     pings: VecDeque<RequestedPing>,
-    /// State of each stream in a steered run.
+    /// State of each stream in a steered run, in which users start, stop and change streams. `None` in other runs.
     steered_streams: Option<Vec<SteeredStreamState>>,
     /// Streams that a change removed from the plan: they are not started again.
     gone: BTreeSet<usize>,
-    /// The change in progress: its streams are held until it begins or is undone.
+    /// The change in progress. The streams that it restarts send nothing until it begins or is undone.
     change: Option<RigChange>,
     started: Option<MonoTime>,
     senders_done: Option<MonoTime>,
     interrupted: bool,
     run: String,
-    /// Watches the interfaces from arming on.
+    /// Watches the interfaces once the ports are armed.
     watcher: Option<PortWatcher>,
     clock: RealClock,
 }
@@ -110,8 +110,9 @@ impl std::fmt::Debug for TestRig {
 }
 
 impl TestRig {
-    /// Opens the plan's ports, each on the requested or chosen back end: guards, locks and quiets them,
-    /// allocates rings and templates.
+    /// Opens the local ports of the plan, each on the back end that the user named or that packetrig chooses.
+    /// Opening a port checks that its interface may be used, locks it, switches off what would disturb a test,
+    /// and creates the rings.
     pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
         let ports = MachinePorts::new(&plan, options);
         Self::prepare_with(plan, options, &ports)
@@ -128,8 +129,8 @@ impl TestRig {
             steering::check_steerable(&plan)?;
         }
         let mut open = open_local_ports(&plan, &places, opener)?;
-        // This comes after all ports are open: a port may be the far end of another port's cable, which has
-        // no carrier before.
+        // This comes after all ports are open: two ports may be the ends of one cable, which has a carrier only when
+        // both ends are up.
         for (_, port) in &mut open {
             port.hold.await_ready()?;
             port.hold.correct_port_info(&mut port.info);
@@ -138,8 +139,8 @@ impl TestRig {
             open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
         check_frame_sizes(&plan, &infos)?;
         let plan = bind_plan(plan, &places, &infos)?;
-        // The permit is checked a second time, because shares of a link speed become frames per second only on open
-        // ports.
+        // The permit is checked a second time, because a rate in percent of the link speed becomes frames per second
+        // only when the port is open.
         places.check_permit_of_open_ports(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| build_stream_spec(&plan, &places, stream, None))
@@ -186,12 +187,12 @@ impl TestRig {
     }
 
     /// Returns the captures of the plan, with the indices of their ports. Any thread may start, stop and fetch them
-    /// while the receivers work. The end of the run stops those that are still running.
+    /// while the receivers work. Captures that are still running stop at the end of the run.
     pub fn captures(&self) -> Vec<(usize, PortCapture)> {
         self.running_ports.iter().flat_map(RunningPort::captures).collect()
     }
 
-    /// Starts to watch the interfaces of the ports that have one.
+    /// Starts the thread that watches the interfaces of the local ports. Simulated ports have no interface.
     fn start_watcher(&mut self) -> Result<(), Error> {
         let mut ports = Vec::with_capacity(self.running_ports.len());
         for running in &self.running_ports {
@@ -216,24 +217,25 @@ impl TestRig {
         (0..self.specs.len()).filter(|stream| !self.specs[*stream].sent_elsewhere)
     }
 
-    /// Ends the senders and adds the results of their streams to `result`; returns their other results, port by port.
+    /// Ends the senders and moves the results of their streams into `result`. Returns the other results of each sender,
+    /// in the order of the ports.
     fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::SenderResult>, Error> {
         let mut all = Vec::with_capacity(self.running_ports.len());
         for running in &mut self.running_ports {
             let mut sent = running.finish_sender(&self.clock)?;
             if sent.has_failed && self.steered_streams.is_none() && !self.interrupted {
-                // The sender was to send everything, and nobody stopped it.
+                // Nobody stopped the run, so the failed sender should have sent all its frames.
                 sent.streams.iter_mut().for_each(|sent| count_whole_stream_as_planned(sent, &self.specs));
             }
             result.send.append(&mut sent.streams);
             all.push(sent);
         }
-        // If no caller asked before the end whether the senders were done, they count as done now.
+        // If it was not recorded when the senders were done, they count as done now.
         result.senders_done = self.senders_done.unwrap_or_else(|| self.clock.now());
         Ok(all)
     }
 
-    /// Returns the number of tagged frames sent, by stream.
+    /// Returns how many tagged frames of each stream were sent, by stream index; 0 for a stream without a count.
     fn totals_by_stream(&self, result: &NodeResult, sent_elsewhere: &[SentTotal]) -> Vec<u64> {
         let mut totals = vec![0; self.specs.len()];
         let sent_here = result
@@ -250,7 +252,8 @@ impl TestRig {
     }
 }
 
-/// Counts all frames of a stream as planned, if it has an end.
+/// Counts all frames of a stream as planned, so that the frames that a failed sender did not send count as unsent. An
+/// endless stream is not changed.
 fn count_whole_stream_as_planned(sent: &mut SendResult, specs: &[Arc<StreamSpec>]) {
     if let Some(total) = specs.get(sent.stream).and_then(|spec| spec.timeline.total_frames()) {
         sent.planned = sent.planned.max(total);

@@ -1,8 +1,8 @@
-//! Segments of a stream: the frames from one start on, or from a resumption or a change on.
+//! Segments of a stream: each holds the frames from a start, resumption or change of the stream to the next one.
 //!
-//! A stream numbers its frames from 0 through the whole run, however often it is started: tags carry these numbers and
-//! receivers count losses by them. A segment maps each number to a frame of the template and to its due time. Times are
-//! counted from T, the start of the run. A stream that is not steered has one segment.
+//! A stream numbers its frames from 0 through the whole run, however often it is started. Tags carry these numbers, and
+//! receivers detect losses from them. A segment maps each number to a frame of the template and to its due time. Times
+//! are counted from T, the start of the run. A stream that is not started and paused individually has one segment.
 //!
 //! Invariant: the segments of a stream follow each other without a gap in the numbers.
 
@@ -23,8 +23,8 @@ pub struct StreamSegment {
 }
 
 impl StreamSegment {
-    /// Creates the only segment of a stream that begins at T.
-    pub fn whole_stream(template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
+    /// Creates the only segment of a stream whose schedule begins at T; its first frame is due after the delay.
+    pub fn for_whole_stream(template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
         Self::new(FrameIndex { number: 0, index: 0 }, timeline.delay, template, timeline)
     }
 
@@ -37,28 +37,28 @@ impl StreamSegment {
         Self { first: first.number, index: first.index, at, shift, template, timeline }
     }
 
-    /// Returns the template of its frames.
+    /// Returns the template of the segment's frames.
     pub fn template(&self) -> &Arc<FrameTemplate> {
         &self.template
     }
 
-    /// Returns the schedule of its frames, by their index in the template.
+    /// Returns the schedule of the segment's frames, by their index in the template.
     pub const fn timeline(&self) -> &StreamTimeline {
         &self.timeline
     }
 
-    /// Returns whether it starts with the first frame of the template, that is, follows a start and no pause or change.
-    /// Counts since the start begin with such a segment.
+    /// Returns whether the segment begins with the first frame of the template: it follows a start, not a resumption or
+    /// a change. Counts since the start begin with such a segment.
     pub const fn starts_at_first_frame(&self) -> bool {
         self.index == 0
     }
 
-    /// Returns the number of its first frame.
+    /// Returns the number of the segment's first frame.
     pub const fn first_number(&self) -> u64 {
         self.first
     }
 
-    /// Returns the template's index of frame `number`.
+    /// Returns frame `number` together with its index in the template.
     pub const fn frame_index(&self, number: u64) -> FrameIndex {
         FrameIndex { number, index: number.wrapping_sub(self.first).wrapping_add(self.index) }
     }
@@ -68,7 +68,7 @@ impl StreamSegment {
         Nanos::new(self.timeline.due_time(self.frame_index(number).index).as_u64().wrapping_add(self.shift))
     }
 
-    /// Returns the number after its last frame; `u64::MAX` if it has no end.
+    /// Returns the number after the segment's last frame; `u64::MAX` for an endless stream.
     pub fn end_number(&self) -> u64 {
         let total = self.timeline.total_frames().map(|total| total.saturating_sub(self.index));
         total.map_or(u64::MAX, |frames| self.first.saturating_add(frames))
@@ -85,20 +85,20 @@ impl StreamSegment {
         self.first.saturating_add(index - self.index)
     }
 
-    /// Returns the time from T at which it ends even if frames are left; `None` without a time limit.
+    /// Returns the time from T at which the segment ends even if frames are left; `None` without a time limit.
     pub fn time_limit(&self) -> Option<Nanos> {
         Some(self.at + self.time_left(self.index)?)
     }
 
-    /// Returns the remaining part of its time limit when frame `index` of the template is due.
+    /// Returns how much of the time limit is left when frame `index` of the template is due; `None` without a limit.
     fn time_left(&self, index: u64) -> Option<Nanos> {
         let SendPattern::Within(length) = self.timeline.shape else { return None };
         Some(length.saturating_sub(since_first(&self.timeline, index)))
     }
 
-    /// Returns the schedule `wanted` from frame `index` on, for a stream that has followed this segment so far. The
-    /// rest of a time limit stays the same, however often the rate has changed.
-    pub fn timeline_from(&self, index: u64, wanted: StreamTimeline) -> StreamTimeline {
+    /// Returns the schedule `wanted` for frames from `index` on, for a stream that has followed this segment so far. If
+    /// both have a time limit, the stream keeps only the time that is left, however often its rate changes.
+    pub fn timeline_continued_at(&self, index: u64, wanted: StreamTimeline) -> StreamTimeline {
         match (self.time_left(index), wanted.shape) {
             (Some(left), SendPattern::Within(_)) => {
                 StreamTimeline { shape: SendPattern::Within(since_first(&wanted, index) + left), ..wanted }
@@ -113,7 +113,7 @@ fn since_first(timeline: &StreamTimeline, index: u64) -> Nanos {
     timeline.due_time(index).saturating_sub(timeline.delay)
 }
 
-/// Segments of a stream that its receiver knows: the last one, and earlier ones whose frames may still be in flight.
+/// The segments that a receiver stores for one stream: the last one, and earlier ones with frames still in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamSegments(Vec<StreamSegment>);
 
@@ -126,7 +126,7 @@ impl StreamSegments {
         Self(whole.into_iter().collect())
     }
 
-    /// Adds the next segment. It replaces one that never had a frame.
+    /// Adds the next segment. It replaces a segment with the same first number, because that one has no frames.
     pub(crate) fn push(&mut self, segment: StreamSegment) {
         self.0.retain(|earlier| earlier.first < segment.first);
         if self.0.len() == MAX_STORED_SEGMENTS {
@@ -135,7 +135,7 @@ impl StreamSegments {
         self.0.push(segment);
     }
 
-    /// Returns the segment of frame `number`; the oldest known one for older numbers.
+    /// Returns the segment of frame `number`; for a frame of a removed segment, the oldest one that is stored.
     pub(crate) fn find_segment(&self, number: u64) -> Option<&StreamSegment> {
         self.0.iter().rfind(|take| take.first <= number).or_else(|| self.0.first())
     }

@@ -1,8 +1,8 @@
-//! Collects doubts that arise while a back end sends; the port's hold reports them.
+//! Collects doubts about the result that arise while a back end sends. The open port reports them as caveats.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Doubts in words. Clones share them.
+/// List of doubts in words. Clones share the same list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendDoubts(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! The generic transmit side of the stream level: sends streams on their schedules, over any frame level.
+//! The generic sender, for every back end that accepts single frames: sends streams on their schedules.
 //!
 //! ```text
 //!  streams: next due instants in a heap -> those due now -> render into ring slots -> one flush per batch
@@ -27,7 +27,7 @@ use crate::gate::SendGate;
 use crate::port::{FrameTx, WorkerClock};
 use crate::segment::StreamSegment;
 use crate::stream::{NextStep, SendingRecord, SteeredSender, StreamControl, StreamSpec, StreamTx, TxJob};
-use lane::StreamLane;
+use lane::SenderStreamState;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::port::TxCounters;
 use packetrig_stats::result::SendResult;
@@ -50,9 +50,9 @@ pub struct TestSender<T, C> {
     port: T,
     clock: C,
     key: TagKey,
-    lanes: Vec<StreamLane>,
+    lanes: Vec<SenderStreamState>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
-    /// Whether each stream waits for its first segment (runs whose streams can be changed).
+    /// Whether the run is steered: users can change its streams, and each stream waits for its first segment.
     steered: bool,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
@@ -99,7 +99,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         if self.due.peek().is_none_or(|Reverse((due, _))| *due > now) {
             return;
         }
-        // The stop is dated to when the lease expired, so that frames due later do not count as unsent.
+        // The stop gets the time at which the lease expired, so that frames due later do not count as unsent.
         let Some(since) = self.gate.shut_since(now, start) else { return };
         self.stopped.get_or_insert(since);
         for Reverse((_, lane)) in self.due.drain() {
@@ -130,8 +130,8 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 // send time in the tag.
                 let now = clock.now();
                 let lane = &mut lanes[index];
-                // This comes first even if frames are due: a time limit ends the stream, and the remaining
-                // frames are unsent.
+                // This comes first even if frames are due: a time limit ends the stream, and the
+                // remaining frames are unsent.
                 if lane.is_over(start, now) {
                     lane.counts.is_sending = false;
                     PeekMut::pop(top);
@@ -148,12 +148,11 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 }
                 // The file reader was behind, so the heap had only the time of the next check. The frame's
                 // due time may be known now.
-                if lane.frames.was_next_unread() {
+                if lane.frames.is_next_frame_unread() {
                     *top = Reverse((lane.next_due_time(start, now), index));
                     continue;
                 }
-                // Without a frame the batch ends, because the file reader is behind. The lane keeps its place
-                // in the heap.
+                // If the file reader has no frame ready, the batch ends. The lane keeps its place in the heap.
                 let len = lane.build_frame(*key, start, instant, now, slot)?;
                 if is_scheduled {
                     ahead.add_frame(instant, now);
@@ -170,7 +169,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
     }
 
     /// Hands the built frames to the kernel, and records the uncertainty of their stamps.
-    fn hand_over_frames(&mut self) -> Result<(), Error> {
+    fn flush_built_frames(&mut self) -> Result<(), Error> {
         if self.port.pending_frames() == 0 && self.unconfirmed.is_empty() {
             return Ok(());
         }
@@ -194,8 +193,11 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         self.key = job.key;
         self.steered = job.steered;
         self.gate = job.gate;
-        self.lanes =
-            job.streams.into_iter().map(|spec| StreamLane::new(spec, streams)).collect::<Result<_, _>>()?;
+        self.lanes = job
+            .streams
+            .into_iter()
+            .map(|spec| SenderStreamState::new(spec, streams))
+            .collect::<Result<_, _>>()?;
         self.due = BinaryHeap::with_capacity(self.lanes.len());
         Ok(())
     }
@@ -229,7 +231,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         };
         self.stop_if_lease_expired(start, now);
         self.build_batch(start);
-        self.hand_over_frames()?;
+        self.flush_built_frames()?;
         self.drop_frames_due_after_stop(now);
         // Frames that wait in the ring need another call, whatever the schedule says.
         if !self.unconfirmed.is_empty() || self.port.pending_frames() > 0 {
@@ -250,9 +252,9 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
     }
 
     fn stream_counts(&self) -> Vec<StreamTxCounts> {
-        let counts = self.lanes.iter().map(StreamLane::live_counts);
-        // `is_sending` of a lane becomes false only when the lane is over, held or finished. After a stop, all lanes
-        // count as ended.
+        let counts = self.lanes.iter().map(SenderStreamState::live_counts);
+        // `is_sending` of a lane becomes false only when the lane is over, held or finished. After a stop, all
+        // lanes count as ended.
         let is_stopped = self.stopped.is_some();
         counts
             .map(|counts| StreamTxCounts { is_sending: counts.is_sending && !is_stopped, ..counts })
@@ -284,7 +286,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
                 send_error: lane.send_error,
                 stamp_bound: lane.stamp_bound,
                 series: lane.series,
-                untagged_contents: lane.frames.take_contents(),
+                untagged_contents: lane.frames.take_untagged_contents(),
             }
         });
         results.collect()
@@ -334,7 +336,7 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
     fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), Error> {
         let all = self.lanes.len() + streams.len();
         for spec in streams {
-            self.lanes.push(StreamLane::new(spec, all)?);
+            self.lanes.push(SenderStreamState::new(spec, all)?);
         }
         // The memory is reserved here, so that the heap does not grow while frames are sent.
         self.due.reserve(self.lanes.len() - self.due.len());

@@ -1,13 +1,13 @@
-//! The `sim` back end: ports joined by links with exactly known rate, delay and faults. Needs no rights.
+//! The `sim` back end: ports joined by links with exactly known rate, delay and faults. Needs no privileges.
 //!
 //! ```text
-//!  SimTx -> transmit ring -> SimLink: queue, line, delay, faults -> SimRx, stamped by the far end's clock
+//!  SimTx -> transmit ring -> SimLink: queue, line, delay, faults -> SimRx, stamped by the receiver's clock
 //! ```
 //! The clock is an argument: with a [`VirtualClock`] a [`SimulationStage`] simulates hours in moments and every number
 //! is exact; with the real clock the same links run under the rig's own threads ([`SimPorts`]). Several links may leave
-//! or enter a port. It simulates links, not the cost of computing.
+//! or enter a port. The simulation covers links, not the processor time of senders and receivers.
 //!
-//! Invariant: frames handed over = frames that entered the links; the same seed gives the same faults.
+//! Invariant: frames handed over = frames that entered each link; the same seed gives the same faults.
 
 mod chance;
 mod clock;
@@ -39,7 +39,7 @@ const MAX_SIM_FRAME_BYTES: usize = 16_384;
 pub struct SimLink(Arc<Mutex<SimulatedLink>>);
 
 impl SimLink {
-    /// Creates a link as described.
+    /// Creates a link with these properties.
     pub fn new(spec: LinkSpec) -> Self {
         Self(Arc::new(Mutex::new(SimulatedLink::new(spec))))
     }
@@ -50,7 +50,7 @@ impl SimLink {
     }
 
     fn lock_link(&self) -> MutexGuard<'_, SimulatedLink> {
-        // A panic elsewhere leaves the link intact: every change of it is complete.
+        // The link stays usable after another thread has panicked while it held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,7 +67,7 @@ impl FrameSlot {
     }
 }
 
-/// The transmit half of a simulated port: every frame enters all its links.
+/// The transmit half of a simulated port: every frame enters all links that leave the port.
 #[derive(Debug)]
 pub struct SimTx<C> {
     links: Vec<SimLink>,
@@ -81,7 +81,7 @@ pub struct SimTx<C> {
 }
 
 impl<C: WorkerClock> SimTx<C> {
-    /// Creates a half that sends into `links`.
+    /// Creates the transmit half of a port that `links` leave.
     pub fn new(links: Vec<SimLink>, clock: C) -> Self {
         Self {
             links,
@@ -96,7 +96,7 @@ impl<C: WorkerClock> SimTx<C> {
         }
     }
 
-    /// Refuses some frames, as a kernel might.
+    /// Makes the half refuse some frames, as a kernel might; the same seed refuses the same frames.
     #[must_use]
     pub fn with_refusals(mut self, refuse: FaultChance, seed: u64) -> Self {
         self.refuse = refuse;
@@ -104,7 +104,7 @@ impl<C: WorkerClock> SimTx<C> {
         self
     }
 
-    /// Moves the oldest frame from the ring into the links.
+    /// Moves the oldest frame from the ring into all links, or refuses it.
     fn launch_oldest_frame(&mut self, now: MonoTime) {
         let slot = &self.slots[self.first];
         // Positions count every frame that leaves the ring, refused ones included.
@@ -154,18 +154,18 @@ impl<C: WorkerClock> FrameTx for SimTx<C> {
     }
 }
 
-/// Difference between the far end's clock and the sender's.
+/// Difference between a receiver's clock and the clock of the simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockSkew {
-    /// Nanoseconds that it is ahead at the clock's origin.
+    /// Nanoseconds by which the receiver's clock is ahead at time 0 of the simulation.
     pub offset_ns: i64,
-    /// Nanoseconds that it gains in each second.
+    /// Nanoseconds that the receiver's clock gains in each second.
     pub drift_ns_per_s: i64,
 }
 
 impl ClockSkew {
-    /// Returns the time that the far end's clock shows at time `at` of the simulation.
-    pub fn shown_time(self, at: MonoTime) -> MonoTime {
+    /// Returns the time that the receiver's clock shows at time `at` of the simulation; never negative.
+    pub fn receiver_time_at(self, at: MonoTime) -> MonoTime {
         // The product uses 128 bits: nanoseconds times drift may exceed 64 bits.
         let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;
         let shown = i128::from(at.as_nanos()) + i128::from(self.offset_ns) + drift;
@@ -173,7 +173,7 @@ impl ClockSkew {
     }
 }
 
-/// The receive half of a simulated port: receives from all its links.
+/// The receive half of a simulated port: receives from all links that enter the port.
 #[derive(Debug)]
 pub struct SimRx<C> {
     links: Vec<SimLink>,
@@ -183,7 +183,7 @@ pub struct SimRx<C> {
 }
 
 impl<C: WorkerClock> SimRx<C> {
-    /// Creates a half at the far end of `links`.
+    /// Creates the receive half of a port that `links` enter.
     pub fn new(links: Vec<SimLink>, clock: C) -> Self {
         Self { links, clock, skew: ClockSkew::default(), seen: 0 }
     }
@@ -203,7 +203,7 @@ impl<C: WorkerClock> FrameRx for SimRx<C> {
             let mut link = link.lock_link();
             while taken < most
                 && link.deliver_frame(now, |bytes, at| {
-                    let at = self.skew.shown_time(at);
+                    let at = self.skew.receiver_time_at(at);
                     sink(RxFrame::single_packet(bytes, bytes.len(), at, StampKind::Software));
                 })
             {

@@ -1,8 +1,8 @@
 //! The stream level: interface between a run and the halves of a port.
 //!
-//! A back end whose fast path never shows frames to user space implements these two traits itself; the
-//! others use [`crate::sender::TestSender`] and [`crate::receiver::TestReceiver`]. Workers and the rig use
-//! nothing below this level.
+//! A back end whose fast path never shows frames to user space implements [`StreamTx`] or [`StreamRx`] itself. All
+//! other halves are a [`crate::sender::TestSender`] or a [`crate::receiver::TestReceiver`]. A run sends and receives
+//! test traffic only through the two traits.
 
 use crate::capture::CaptureTap;
 use crate::gate::SendGate;
@@ -17,7 +17,7 @@ use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::port_event::PortEvent;
 use packetrig_stats::result::{
-    MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks, SentAheadBurst,
+    CatchUpBurst, MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks,
 };
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use packetrig_wire::{FrameTemplate, tag::TagKey};
@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub struct StreamSpec {
     /// Index in the plan and number in the test tag.
     pub number: u16,
-    /// Source of its frames.
+    /// Source of the stream's frames.
     pub source: FrameSource,
     pub timeline: StreamTimeline,
     /// Whether latency is measured.
@@ -59,7 +59,7 @@ impl FrameSource {
         }
     }
 
-    /// Returns the template, if there is one.
+    /// Returns the template; `None` for frames from a capture file.
     pub fn template(&self) -> Option<&Arc<FrameTemplate>> {
         match self {
             Self::Made(template) => Some(template),
@@ -69,9 +69,9 @@ impl FrameSource {
 }
 
 impl StreamSpec {
-    /// Returns how many seconds of series to reserve for this stream when `streams` streams share the memory. A
-    /// stream with an end needs its duration and a minute for late frames. An endless stream gets a day, or less if
-    /// there are many streams.
+    /// Returns for how many seconds of the rate series to reserve memory, if `streams` streams share the memory. A
+    /// stream with an end gets its duration and a minute for late frames. An endless stream gets a day; with many
+    /// streams, each of them gets less.
     pub fn series_seconds_to_reserve(&self, streams: usize) -> usize {
         // The memory is reserved up front, so that a hot loop never allocates.
         let share = (MAX_RESERVED_SERIES_SECONDS / streams.max(1)).min(DAY);
@@ -86,8 +86,8 @@ impl StreamSpec {
 }
 
 impl StreamSpec {
-    /// Returns the frames that a sender should have sent by its end, if it sent `frames`: none before the start, those
-    /// due by the stop, all if it was not stopped.
+    /// Returns how many frames a sender should have sent in all: 0 if it never started, all if it was not stopped;
+    /// otherwise those due by the stop, but not fewer than the `frames` that it did send.
     pub fn planned_frames(&self, start: Option<MonoTime>, stopped: Option<MonoTime>, frames: u64) -> u64 {
         let due = match (start, stopped) {
             (None, _) => return 0,
@@ -100,7 +100,7 @@ impl StreamSpec {
 
 /// Seconds in a day.
 const DAY: usize = 86_400;
-/// Seconds of series reserved in total: 128 MiB, which become resident only as time passes.
+/// Seconds of rate series reserved for all streams together: 128 MiB, which become resident only as time passes.
 const MAX_RESERVED_SERIES_SECONDS: usize = 8 << 20;
 
 /// Job of a transmit half.
@@ -128,7 +128,7 @@ pub struct RxJob {
     pub elsewhere: Vec<Arc<StreamSpec>>,
     /// Earlier runs of this machine whose frames may still arrive.
     pub earlier_runs: Vec<EarlierRun>,
-    /// Captures that record the frames as well.
+    /// Captures of this port: each gets all received frames.
     pub taps: Vec<CaptureTap>,
     /// Whether the port has emulated interfaces: messages between them and their neighbours are counted separately.
     pub has_devices: bool,
@@ -138,14 +138,14 @@ pub struct RxJob {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlierRun {
     pub name: String,
-    /// Key of its tags.
+    /// Key of the tags in the run's frames.
     pub key: TagKey,
 }
 
 /// Results of a receiver.
 #[derive(Debug, Default)]
 pub struct ReceivedFrames {
-    /// Per expected stream, in job order.
+    /// Results of the expected streams, in the order of the job.
     pub streams: Vec<ReceiveResult>,
     /// Frames of streams that this port does not expect, by stream.
     pub misdelivered: Vec<MisdeliveredFrames>,
@@ -160,29 +160,29 @@ pub struct ReceivedFrames {
 pub struct SendingRecord {
     /// Periods in which the sender was too far behind its schedule to catch up at once.
     pub stalls: Vec<PortEvent>,
-    /// The most frames that it sent within short times; absent if it does not see single frames.
+    /// Largest numbers of frames that the sender sent within short times; `None` if it does not see single frames.
     pub peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
-    pub ahead: Vec<SentAheadBurst>,
-    /// Reason why its counts are uncertain, in words.
+    pub ahead: Vec<CatchUpBurst>,
+    /// Reason why the sender's counts are uncertain, in words.
     pub fault: Option<String>,
 }
 
 /// A command to running streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamControl {
-    /// Origin of every schedule: frame 0 is due then, plus its stream's delay.
+    /// Start of every schedule: frame 0 of a stream is due at this time plus the delay of the stream.
     StartAt(MonoTime),
     /// Send nothing more; unsent frames stay unsent. Receivers continue.
     Stop,
 }
 
-/// Relation between a receiver's clock and that of a stream's sender on another node: linear in time.
+/// Linear relation between a receiver's clock and the clock of another node, which sends the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockShift {
     /// A time of the receiver's clock.
     pub at: MonoTime,
-    /// Difference between the receiver's clock and the sender's at that time.
+    /// The receiver's clock minus the sender's clock at that time, nanoseconds.
     pub offset_ns: i64,
     /// Growth of the difference, in nanoseconds per second of the receiver's clock.
     pub rate_ppb: i64,
@@ -200,7 +200,7 @@ impl ClockShift {
     }
 }
 
-/// Result of a step.
+/// When a worker has to call the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
     /// Call again at once.
@@ -216,7 +216,7 @@ pub trait StreamTx: Send {
     /// Accepts the job; may allocate. Sends nothing yet.
     fn arm_sender(&mut self, job: TxJob) -> Result<(), crate::Error>;
     fn apply_control(&mut self, control: StreamControl);
-    /// Sends the frames that are due at `now`, a bounded amount of work.
+    /// Sends frames that are due at `now`. One call does a bounded amount of work.
     fn send_due(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
     /// Returns the counts per stream, in job order.
     fn stream_counts(&self) -> Vec<StreamTxCounts>;
@@ -224,7 +224,7 @@ pub trait StreamTx: Send {
     fn port_counters(&mut self) -> Result<TxCounters, crate::Error>;
     /// Returns the final results, in job order.
     fn finish_sending(&mut self) -> Vec<SendResult>;
-    /// Returns when it was behind, and how many frames it sent at once. To be called before [`Self::finish_sending`].
+    /// Returns how exactly the sender kept its schedule. To be called before [`Self::finish_sending`].
     fn sending_record(&self) -> SendingRecord {
         SendingRecord::default()
     }
@@ -236,9 +236,9 @@ pub trait StreamTx: Send {
 
 /// Starts, pauses and changes streams individually while other streams continue.
 pub trait SteeredSender {
-    /// Stops sending these streams until their next segment. Returns the next number of each.
+    /// Stops sending these streams until their next segment. Returns the number of the next frame of each stream.
     fn hold_streams(&mut self, streams: &[u16]) -> Vec<(u16, u64)>;
-    /// Continues with these segments, which follow the numbers of their streams.
+    /// Continues each of these streams with its new segment, which begins with the number of the stream's next frame.
     fn begin_segments(&mut self, segments: &[(u16, StreamSegment)]);
     /// Adds streams, which wait for their first segment. May allocate.
     fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), crate::Error>;
@@ -248,7 +248,7 @@ pub trait SteeredSender {
 pub trait SteeredReceiver {
     /// Accepts frames of these segments from now on.
     fn announce_segments(&mut self, segments: &[(u16, StreamSegment)]);
-    /// Adds streams to be counted, and streams that are expected elsewhere. May allocate.
+    /// Adds `streams` to be counted at this port, and streams that are expected only at other ports. May allocate.
     fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>);
 }
 
@@ -258,8 +258,8 @@ pub trait StreamRx: Send {
     fn arm_receiver(&mut self, job: RxJob) -> Result<(), crate::Error>;
     /// Applies a command. Receivers need the origin of the schedules.
     fn apply_control(&mut self, control: StreamControl);
-    /// Sets how the clocks of these streams' senders relate to this one, from now on. Before, frames of a stream that
-    /// another node sends have no latency.
+    /// Sets how the clocks of these streams' senders relate to the receiver's clock, from now on. Until the first call,
+    /// the latency of streams from other nodes is not measured.
     fn set_clock_shifts(&mut self, shifts: &[(u16, ClockShift)]) {
         let _ = shifts;
     }
@@ -267,9 +267,9 @@ pub trait StreamRx: Send {
     fn steered_receiver(&mut self) -> Option<&mut dyn SteeredReceiver> {
         None
     }
-    /// Receives the frames that have arrived, a bounded amount of work.
+    /// Receives frames that have arrived. One call does a bounded amount of work.
     fn receive_arrivals(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
-    /// Waits until a frame arrives, at most this long.
+    /// Waits until a frame arrives, but not longer than `within`.
     fn wait_for_frames(&mut self, within: Nanos) -> Result<(), crate::Error>;
     /// Works like [`crate::port::FrameRx::ring_progress`].
     fn ring_progress(&mut self) -> Result<RingProgress, crate::Error> {
@@ -277,14 +277,14 @@ pub trait StreamRx: Send {
     }
     /// Returns the counts per stream, in job order; cheap.
     fn stream_counts(&self) -> Vec<StreamRxCounts>;
-    /// Returns the (least, mean, most) latency so far over all streams.
+    /// Returns the minimum, mean and maximum latency so far over all streams.
     fn current_latency(&self) -> DelaySummary;
     /// Reads the counters of the port, including those of this run's frames.
     fn port_counters(&mut self) -> Result<RxCounters, crate::Error>;
     /// Returns the uncertainty of converting arrival stamps to the node's clock.
     fn clock_bound(&self) -> Nanos;
-    /// Returns the final results, in job order. `sent` is the number of frames that each stream sent:
-    /// missing ones are lost.
+    /// Returns the final results, in job order. `sent` has the number of frames sent of each stream, in the same order:
+    /// frames that were sent and did not arrive are lost.
     fn finish_receiving(&mut self, sent: &[u64]) -> ReceivedFrames;
 }
 

@@ -1,10 +1,10 @@
-//! Losses of this machine's taps in their own rings. A run reads them, so that it does not blame the device for frames
-//! that a tap lost.
+//! Frames that taps of this machine lost in their own rings. A run reads these losses, so that it does not blame the
+//! device under test for frames that a tap lost.
 //!
-//! A tap that forwards in its process keeps a file with its losses and with the time up to which they are known; it
-//! holds a lock next to it. A run checks at its end: a loss of a tap, or a time that a tap did not report, puts the
-//! run's losses at that time in doubt. The tap may not be on the path of the run. That is unknown here, so the report
-//! names the tap and leaves the decision to its reader.
+//! A tap that forwards frames in its own process writes a file with its losses and the time up to which it has counted
+//! them, and holds a lock on a second file while it runs. At its end, a run reads these files. If a tap lost frames, or
+//! did not report, the losses of the run at that time are in doubt. Whether the tap is on the path of the run is not
+//! known here, so the report names the tap and leaves the decision to its reader.
 //!
 //! Times are of the monotonic clock, which all processes of a machine share.
 
@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 /// Directory name in the runtime directory.
 const TAP_LOSSES_DIRECTORY: &str = "tap-losses";
 const LOSS_FILE_EXTENSION: &str = ".json";
-/// Losses that are stored individually; beyond, the oldest are joined.
+/// Maximum number of losses that a file lists; if there are more, the two oldest are joined into one.
 const MAX_LOSSES: usize = 64;
 /// Interval at which a tap updates its file while it has no losses.
 const LOSS_FILE_UPDATE_INTERVAL: Nanos = Nanos::from_millis(100);
-/// Time limit for a tap to report the time up to the run's end.
+/// Longest time that a run waits at its end until all taps have counted up to this end.
 const TAP_TIMEOUT: Nanos = Nanos::from_secs(2);
 const LOSS_FILE_CHECK_INTERVAL_NS: u64 = 5_000_000;
 /// Age after which the file of an ended tap is removed.
@@ -39,15 +39,15 @@ struct TapLoss {
     frames: u64,
 }
 
-/// Contents of a tap's file.
+/// Contents of the loss file of one tap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct TapLossFile {
     tap: String,
     process: u32,
     began: MonoTime,
-    /// Time up to which the losses of the tap are known.
+    /// Time up to which the tap has reported its losses.
     told: MonoTime,
-    /// Whether the tap ended in order. If so, it forwarded no frame after `told`.
+    /// Whether the tap ended normally. If so, it forwarded no frame after `told`.
     is_over: bool,
     losses: Vec<TapLoss>,
 }
@@ -59,13 +59,13 @@ pub struct TapLossLog {
     file: TapLossFile,
     lost: u64,
     written: MonoTime,
-    /// Held as long as the tap runs.
+    /// Lock that shows to runs that the tap is running.
     _lock: Option<File>,
 }
 
 impl TapLossLog {
     /// Creates the log of a tap that begins to forward now.
-    pub fn begin_log(tap: &str, now: MonoTime) -> io::Result<Self> {
+    pub fn create_loss_log(tap: &str, now: MonoTime) -> io::Result<Self> {
         Self::create_loss_log_in(&runtime_directory::runtime_path_for(TAP_LOSSES_DIRECTORY), tap, now)
     }
 
@@ -87,18 +87,18 @@ impl TapLossLog {
         Ok(log)
     }
 
-    /// Reports the frames lost from the beginning until now. They include all that were lost by `looked`: the rings are
-    /// not all read at once. To be called several times a second.
+    /// Reports `lost`, the number of frames lost since the log began. `looked` is the time at which the first ring was
+    /// read: all losses before it are included, later ones only in part. To be called several times a second.
     pub fn report_losses(&mut self, looked: MonoTime, now: MonoTime, lost: u64) -> io::Result<()> {
         let file = &mut self.file;
         let more = lost.saturating_sub(self.lost);
-        // The loss lies between the last known time and now; its exact time is unknown.
+        // The frames were lost between the previous report and now; the exact time is unknown.
         if more > 0 {
             file.losses.push(TapLoss { from: file.told, until: now, frames: more });
             join_oldest_losses(&mut file.losses);
             self.lost = lost;
         }
-        // An older reading does not move the known time back.
+        // An older reading does not move the reported time back.
         file.told = file.told.max(looked);
         // A loss is written at once: a tap that is killed later has already reported it.
         if more > 0 || file.told >= self.written + LOSS_FILE_UPDATE_INTERVAL {
@@ -108,8 +108,8 @@ impl TapLossLog {
         Ok(())
     }
 
-    /// Ends the log: nothing was lost after this. Without any loss the file is removed.
-    pub fn end_log(mut self, now: MonoTime, lost: u64) -> io::Result<()> {
+    /// Ends the log of a tap that forwards no more frames. If the tap lost none, the file is removed.
+    pub fn close_loss_log(mut self, now: MonoTime, lost: u64) -> io::Result<()> {
         self.file.is_over = true;
         self.report_losses(now, now, lost)?;
         if self.file.losses.is_empty() {
@@ -137,7 +137,7 @@ fn remove_old_files(directory: &Path, now: MonoTime) {
         // A time in the future is from before a reboot: the monotonic clock starts again.
         let is_old =
             read_file(&path).is_none_or(|file| file.told + ENDED_TAP_FILE_LIFETIME < now || now < file.told);
-        if is_old && !runtime_directory::is_file_held(&path) {
+        if is_old && !runtime_directory::is_locked_for_update(&path) {
             // An error is ignored: the file concerns no later run.
             drop(remove_files(&path));
         }
@@ -146,7 +146,7 @@ fn remove_old_files(directory: &Path, now: MonoTime) {
 
 fn remove_files(path: &Path) -> io::Result<()> {
     runtime_directory::remove_file(path)?;
-    runtime_directory::remove_file(&runtime_directory::lock_path(path))
+    runtime_directory::remove_file(&runtime_directory::update_lock_path(path))
 }
 
 fn list_files(directory: &Path) -> Vec<PathBuf> {
@@ -180,10 +180,10 @@ impl TapLossPeriod {
     }
 }
 
-/// Returns when taps of this machine lost frames between two times, or did not report. Waits up to 2 s in all for taps
-/// that are behind.
+/// Returns the periods between `from` and `until` in which taps of this machine lost frames or did not report. Waits up
+/// to 2 s in all until every tap has reported up to `until`.
 pub(crate) fn find_tap_losses_between(from: MonoTime, until: MonoTime) -> Vec<TapLossPeriod> {
-    find_doubtful_times_in(
+    find_tap_loss_periods_in(
         &runtime_directory::runtime_path_for(TAP_LOSSES_DIRECTORY),
         from,
         until,
@@ -191,7 +191,7 @@ pub(crate) fn find_tap_losses_between(from: MonoTime, until: MonoTime) -> Vec<Ta
     )
 }
 
-fn find_doubtful_times_in(
+fn find_tap_loss_periods_in(
     directory: &Path,
     from: MonoTime,
     until: MonoTime,
@@ -201,11 +201,11 @@ fn find_doubtful_times_in(
     let each = list_files(directory).into_iter().flat_map(|path| {
         loop {
             // Checks the lock before it reads the file: a tap that ends in between has written its last counts by then.
-            let is_alive = runtime_directory::is_file_held(&path);
+            let is_alive = runtime_directory::is_locked_for_update(&path);
             let Some(file) = read_file(&path) else { return Vec::new() };
             let is_known = file.is_over || file.told >= until;
             if is_known || !is_alive || clock::monotonic_ns() >= give_up_ns {
-                return file.doubtful_times_between(from, until, is_alive);
+                return file.loss_periods_between(from, until, is_alive);
             }
             clock::sleep_until_ns(clock::monotonic_ns() + LOSS_FILE_CHECK_INTERVAL_NS);
         }
@@ -214,14 +214,14 @@ fn find_doubtful_times_in(
 }
 
 impl TapLossFile {
-    fn doubtful_times_between(&self, from: MonoTime, until: MonoTime, is_alive: bool) -> Vec<TapLossPeriod> {
+    fn loss_periods_between(&self, from: MonoTime, until: MonoTime, is_alive: bool) -> Vec<TapLossPeriod> {
         let of = |loss: &TapLoss, frames| TapLossPeriod {
             tap: self.tap.clone(),
             from: loss.from,
             until: loss.until,
             frames,
         };
-        // Every loss that overlaps the run, even by a moment.
+        // A loss counts if its period overlaps the run, even by a moment.
         let during = self.losses.iter().filter(|loss| loss.until > from && loss.from < until);
         let mut found: Vec<TapLossPeriod> = during.map(|loss| of(loss, Some(loss.frames))).collect();
         // A tap that was killed before the run forwarded nothing during the run.
@@ -233,8 +233,8 @@ impl TapLossFile {
     }
 }
 
-/// Looks for losses of taps during a run that may have lost frames, and adds them to the result of its node: as events
-/// of all ports, which put losses of that time in doubt, and as caveats, which name the tap.
+/// Looks for losses of taps if the run may have lost frames, and adds them to the result of a node. An event of every
+/// port puts the run's losses of that time in doubt, and a caveat names the tap.
 pub(crate) fn add_tap_loss_doubts(result: &mut NodeResult, sends_elsewhere: bool) {
     let has_losses = result.receive.iter().any(|received| received.counts.sequence.lost > 0);
     // A run without lost frames has no doubtful losses, so it need not wait for taps.

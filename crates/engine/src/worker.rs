@@ -1,11 +1,11 @@
-//! Worker threads: each owns one half of a port and does nothing else.
+//! Worker threads: each runs one component of a port (sender, receiver or emulated interfaces) and does nothing else.
 //!
 //! Commands arrive through a channel that is read between steps; counts leave ten times a second through a mutex that
 //! is never held longer than a copy takes. A worker that meets an error stops working, publishes its counts and waits
-//! for the end of the run: counts are never lost with a port. A panic is detected by the next check.
+//! for the end of the run, so that no counts are lost. A panic is detected by the next check.
 //!
-//! Invariants: a worker is always joined; dropping its handle tells it to quit and waits. Its half of the port is
-//! returned, whatever error it met.
+//! Invariants: a worker is always joined; dropping its handle tells it to quit and waits. The component that it owned
+//! is returned, whatever error it met.
 
 mod halves;
 
@@ -23,15 +23,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Longest sleep between two checks for commands.
-const ORDER_CHECK_INTERVAL: Nanos = Nanos::from_millis(5);
+const COMMAND_CHECK_INTERVAL: Nanos = Nanos::from_millis(5);
 /// Waiting for commands ends this long before the next frame is due: the kernel may wake the thread late.
-const ORDER_WAIT_MARGIN: Nanos = Nanos::from_millis(1);
+const COMMAND_WAIT_MARGIN: Nanos = Nanos::from_millis(1);
 /// Interval of publications: at every multiple of this on the clock, so that all workers publish at nearly one instant.
 const PUBLICATION_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Maximum number of stored publications.
 const MAX_STORED_PUBLICATIONS: usize = 4;
 
-/// A request to a worker between two steps; it returns a closure that sends the answer once its effect is published.
+/// A request that the worker runs between two steps. It returns a closure that sends the answer; the worker calls the
+/// closure after it has published the effect.
 type WorkerRequest<W> = Box<dyn FnOnce(&mut W) -> Box<dyn FnOnce()> + Send>;
 
 enum WorkerCommand<W> {
@@ -66,7 +67,7 @@ impl<S> WorkerState<S> {
     }
 }
 
-/// A running half of a port: it owns a `W` and publishes an `S`.
+/// Handle of a thread that owns one component of a port (`W`) and publishes its counts (`S`).
 pub(crate) struct PortWorker<W, S> {
     name: String,
     orders: Sender<WorkerCommand<W>>,
@@ -74,7 +75,7 @@ pub(crate) struct PortWorker<W, S> {
     thread: Option<JoinHandle<FinishedWorker<W>>>,
 }
 
-/// An ended worker: the half that it owned, with all its counts.
+/// An ended worker: the component that it owned, with all its counts.
 pub(crate) struct FinishedWorker<W> {
     pub(crate) work: W,
     /// Error that ended the worker before it received the order to quit.
@@ -85,11 +86,11 @@ pub(crate) struct FinishedWorker<W> {
 #[derive(Debug)]
 pub(crate) struct WorkerFault {
     pub(crate) error: Error,
-    /// Begin of its last step without an error: everything was in order until then.
+    /// Start of its last step without an error: everything was in order until then.
     pub(crate) since: MonoTime,
 }
 
-/// Work of a worker between two checks for commands.
+/// The work of a worker thread, in steps: between two steps the worker checks for commands.
 pub(crate) trait WorkerTask: Send + 'static {
     type Counts: Send + 'static;
     fn apply_control(&mut self, control: StreamControl);
@@ -104,12 +105,12 @@ pub(crate) trait WorkerTask: Send + 'static {
     fn read_counters(&mut self) -> Result<(), Error> {
         Ok(())
     }
-    /// Returns its counts, with the kernel's counters as they were read last.
+    /// Returns the current counts, with the kernel's counters as they were read last.
     fn current_counts(&self) -> Self::Counts;
-    /// Stops working because of an error.
+    /// Called once after an error: no further step follows.
     fn give_up_work(&mut self) {}
-    /// Offset of its publications. Senders publish after receivers, so that everything counted as received is
-    /// also counted as sent.
+    /// Offset of publications from the common times. Senders publish after receivers, so that everything counted as
+    /// received is also counted as sent.
     const PUBLISH_AFTER: Nanos = Nanos::ZERO;
     /// Whether the time of a publication is taken before its counts (senders), not after them (receivers).
     const COUNTS_FROM: bool = false;
@@ -157,7 +158,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         if let Ok(answer) = answer.recv() {
             return Ok(answer);
         }
-        // A panic is returned as such. Without one, the missing answer is a fault of this program.
+        // If the worker has panicked, this returns that error. Otherwise the missing answer is a bug.
         self.quit_and_join()?;
         Err(Error::Bug("a worker ended before it answered"))
     }
@@ -167,7 +168,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         ignore_closed_channel(self.orders.send(order));
     }
 
-    /// Returns whether its last step had nothing left to do, or an error ended its work.
+    /// Returns whether the worker's last step left nothing to do, or an error ended its work.
     pub(crate) fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
     }
@@ -188,7 +189,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         self.shared.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Detects a worker that has panicked.
+    /// Fails if the worker's thread has ended, for example by a panic.
     pub(crate) fn check_alive(&mut self) -> Result<(), Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             self.quit_and_join()?;
@@ -203,7 +204,8 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         self.send_command(WorkerCommand::Quit);
     }
 
-    /// Ends the worker and takes back its half, whatever error it met.
+    /// Ends the worker and returns the component that it owned, whatever error the worker met. Fails
+    /// only if it panicked.
     pub(crate) fn quit_and_join(&mut self) -> Result<FinishedWorker<W>, Error> {
         self.send_command(WorkerCommand::Quit);
         let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
@@ -228,23 +230,23 @@ fn run_worker<W: WorkerTask>(
     shared: &WorkerState<W::Counts>,
     ready: Sender<()>,
 ) -> FinishedWorker<W> {
-    // An error is ignored: without the right to precedence the thread works all the same, and a busy machine shows as
-    // late or lost frames.
-    drop(sched::request_precedence());
+    // An error is ignored: without the right to a higher priority the thread works all the same, and a busy machine
+    // shows as late or lost frames.
+    drop(sched::raise_thread_priority());
     let mut since = clock.now();
     let Err(error) = work_until_quit(&mut work, clock, inbox, shared, (ready, &mut since)) else {
         return FinishedWorker { work, fault: None };
     };
     work.give_up_work();
     publish_counts(&work, clock.now(), shared);
-    // This comes after the last counts, as at the end of all work.
+    // `done` is set after the last counts are published, as in `work_until_quit`.
     shared.done.store(true, Ordering::Release);
     answer_until_quit(&mut work, clock, inbox, shared);
     FinishedWorker { work, fault: Some(WorkerFault { error, since }) }
 }
 
-/// Works until told to quit. Keeps in `since` when the last step without an error began; signals
-/// `ready` after the first.
+/// Works until told to quit. Sets `since` to the start of the last step without an error, and signals `ready`
+/// after the first step.
 fn work_until_quit<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
@@ -267,7 +269,8 @@ fn work_until_quit<W: WorkerTask>(
                 // This comes before the reply, so that the caller finds the effect in the published counts.
                 let published = read_and_publish_counts(work, clock, shared);
                 reply();
-                // The counters are read after the reply: the caller gets its answer even if reading fails.
+                // An error of reading the counters is returned after the reply, so that the caller gets
+                // its answer even then.
                 published?;
             }
             Ok(WorkerCommand::Quit) | Err(TryRecvError::Disconnected) => return Ok(()),
@@ -293,8 +296,8 @@ fn work_until_quit<W: WorkerTask>(
         *since = now;
         let until = match step {
             NextStep::Busy => continue,
-            NextStep::IdleUntil(until) => until.min(now + ORDER_CHECK_INTERVAL),
-            NextStep::Done => now + ORDER_CHECK_INTERVAL,
+            NextStep::IdleUntil(until) => until.min(now + COMMAND_CHECK_INTERVAL),
+            NextStep::Done => now + COMMAND_CHECK_INTERVAL,
         };
         woken_by = wait_for_work(work, clock, inbox, until)?;
     }
@@ -329,7 +332,7 @@ fn wait_for_work<W: WorkerTask>(
 ) -> Result<Option<WorkerCommand<W>>, Error> {
     // A command can interrupt a wait on the channel, but the kernel may wake the thread late. So that wait ends
     // shortly before the next frame is due, and `wait_for_work_until` waits for the exact time.
-    let free = until.since(clock.now()).as_u64().saturating_sub(ORDER_WAIT_MARGIN.as_u64());
+    let free = until.since(clock.now()).as_u64().saturating_sub(COMMAND_WAIT_MARGIN.as_u64());
     if work.needs_only_commands() && free > 0 {
         return Ok(inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok());
     }
@@ -353,7 +356,7 @@ fn read_and_publish_counts<W: WorkerTask>(
     Ok(())
 }
 
-/// Publishes the counts of a worker that has stopped working.
+/// Publishes the counts of a worker that has stopped working, without reading the kernel's counters again.
 fn publish_counts<W: WorkerTask>(work: &W, at: MonoTime, shared: &WorkerState<W::Counts>) {
     shared.push_publication(PublishedCounts { at, counts: work.current_counts() });
 }
@@ -361,7 +364,7 @@ fn publish_counts<W: WorkerTask>(work: &W, at: MonoTime, shared: &WorkerState<W:
 /// Ignores a closed channel: the receiving thread has ended and does not need the message.
 fn ignore_closed_channel<T>(_: Result<(), SendError<T>>) {}
 
-/// Returns the next common time of publication, plus `after`.
+/// Returns the next multiple of [`PUBLICATION_INTERVAL`], plus `after`.
 fn next_publication_time(now: MonoTime, after: Nanos) -> MonoTime {
     let periods = now.as_nanos().saturating_sub(after.as_u64()) / PUBLICATION_INTERVAL.as_u64() + 1;
     MonoTime::from_nanos(periods * PUBLICATION_INTERVAL.as_u64()) + after

@@ -1,8 +1,9 @@
-//! The `xdp` back end: sends live frames, receives through rings that a BPF program fills.
+//! The `xdp` back end: sends live frames, which a BPF program builds in the kernel, and receives through rings that
+//! a BPF program fills.
 //!
-//! Sending implements the stream level itself: user space plans runs of frames (`runs`), the kernel makes the bytes
-//! (from the tables of `tables`). Receiving is frame level ([`XdpFrames`]), under the generic receiver, so it counts
-//! like every other back end. [`HeaderListener`] delivers only what a flow meter needs of frames.
+//! To send, user space plans runs of frames (`runs`), and the program builds the frames from tables (`tables`). To
+//! receive, the generic receiver reads the frames of [`XdpFrameReceiver`], so they are counted as on every other back end.
+//! [`HeaderListener`] delivers only the parts of frames that a flow meter needs.
 //!
 //! Invariant: streams that the program cannot reproduce exactly are refused by name before the run.
 
@@ -15,10 +16,10 @@ mod tables;
 mod tap;
 mod tx;
 
-pub use headers::{FrameHeader, HeaderListener};
-pub use rx::XdpFrames;
+pub use headers::{HeaderListener, HeaderRecord};
+pub use rx::XdpFrameReceiver;
 pub use socket::SocketTx;
-pub use tap::filter_translator;
+pub use tap::make_filter_translator;
 pub use tap::{XdpTap, XdpTapOptions};
 pub use tx::LiveSender;
 
@@ -36,13 +37,13 @@ use packetrig_sys::packet::PromiscuousMode;
 use packetrig_sys::xdp::rx::{FramesPassedToStack, MAX_WHOLE_FRAME_BYTES, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
-use switch::{SocketSlot, XdpHold, XdpTransmitHalf};
+use switch::{SocketHandover, XdpHold, XdpTransmitHalf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendMethod {
     /// Sends live frames if the interface accepts them, and uses a socket otherwise.
     Live,
-    /// Through an AF_XDP socket; with a reason, if it replaces live frames.
+    /// Sends through an AF_XDP socket: on request, or for the given reason why live frames are impossible.
     Socket(Option<String>),
 }
 
@@ -73,9 +74,9 @@ pub fn open_port(
     info.why = format!("{why}; XDP receives {receive}");
     info.tx_stamp = StampKind::Software;
     info.rx_stamp = stamp_kind_for(features);
-    let exchange = SocketSlot::default();
-    // Live frames at first: whether the far end accepts them is known only when all ports are open. If it does not,
-    // `XdpHold::await_ready` then puts a socket into the exchange.
+    let exchange = SocketHandover::default();
+    // The port begins with live frames: whether the other end of the link accepts them is known only when all ports are
+    // open. If it does not, `XdpHold::await_ready` opens a socket and puts it into `exchange`.
     let tx = XdpTransmitHalf::new(LiveSender::new(&claim, claim.start_meter()?)?, exchange.clone());
     let mut hold = XdpHold {
         netns: NetNs::duplicate(&claim.netns)?,
@@ -93,7 +94,7 @@ pub fn open_port(
     Ok(OpenPort {
         info,
         tx: Box::new(tx),
-        rx: Box::new(TestReceiver::new(XdpFrames::new(rx, rx_meter, stamp_kind_for(features)))),
+        rx: Box::new(TestReceiver::new(XdpFrameReceiver::new(rx, rx_meter, stamp_kind_for(features)))),
         hold: Box::new(hold),
     })
 }
@@ -104,7 +105,7 @@ pub fn live_send_obstacle(number: u16, frames: &FrameOrigin) -> Option<String> {
     Some(format!("flows[{number}]: {reason}"))
 }
 
-/// Returns the kind of arrival stamps: the program makes them, wherever it runs.
+/// Returns the kind of the arrival stamps, which the program makes in the driver or in the kernel's generic path.
 fn stamp_kind_for(features: XdpFeatures) -> StampKind {
     if features.native { StampKind::Driver } else { StampKind::Software }
 }

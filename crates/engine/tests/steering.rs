@@ -209,7 +209,7 @@ fn rate_and_size_change_on_the_way() {
             first.frame_index(next),
             first.due_time(next),
             counting(500),
-            first.timeline_from(next, fast),
+            first.timeline_continued_at(next, fast),
         ),
     );
     bed.run_to(160);

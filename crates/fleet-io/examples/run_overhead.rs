@@ -8,11 +8,11 @@
 //! that loses frames is an error: otherwise a run could look fast because it does less work.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
-use packetrig_fleet_io::{EnginePlane, LocalExecutor, RunExecutor, RunOptions, run_document};
+use packetrig_fleet_io::{EnginePlaneSource, LocalExecutor, RunExecutor, RunOptions, run_document};
 use packetrig_report::outcome::RunState;
 use packetrig_report::{AcceptanceCriteria, RunId, RunReport};
 use packetrig_stats::port::BackEnd;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_units::Nanos;
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::cabled_pair()?;
     lab.enable_live_frames()?;
     let document = document(&lab);
-    let plane = EnginePlane::default();
+    let plane = EnginePlaneSource::default();
     let is_kept = arguments.next().is_some_and(|word| word == "kept");
     let mut executor = LocalExecutor(if is_kept { plane.with_ports_kept_open() } else { plane });
     let mut times = Vec::new();
@@ -70,7 +70,12 @@ fn options(number: u64, back_end: BackEnd) -> RunOptions {
         run: RunId(format!("overhead-{number}")),
         name: "overhead".to_owned(),
         started_wall_ns: clock::wall_clock_ns(),
-        terms: RunTerms { tag_key: number + 1, seed: 1, back_end: Some(back_end), ..RunTerms::default() },
+        terms: SharedRunOptions {
+            tag_key: number + 1,
+            seed: 1,
+            back_end: Some(back_end),
+            ..SharedRunOptions::default()
+        },
         confirmed: Vec::new(),
         capture_dir: None,
         drain: DRAIN,

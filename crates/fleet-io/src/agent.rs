@@ -1,4 +1,5 @@
-//! The loop around the agent machine: messages in, orders to the data plane, replies and samples out.
+//! Runs the state machine of an agent in a loop: receives messages, performs the machine's actions on the data plane,
+//! and sends replies and samples of counts to the controller.
 //!
 //! In a fleet, the loop also uses the clocks, leases and spool of the node's [`NodeMembership`]. On a single machine
 //! there is no membership.
@@ -8,7 +9,7 @@ use crate::error::{Error, ignore_failure};
 use crate::event_log;
 use crate::membership::NodeMembership;
 use crate::plane::PlaneSource;
-use crate::pulse::ProcessPulse;
+use crate::pulse::StandstillWatcher;
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::rig::DataPlane;
 use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine};
@@ -27,8 +28,8 @@ mod changes;
 mod steps;
 mod turns;
 
-/// Builds the event for senders that are done. The senders report whether the lease stopped them. The lease itself
-/// would mislead: it may have been renewed after the senders stopped, or have expired after they ended by themselves.
+/// Builds the event for senders that are done. Only the senders know whether the end of the lease stopped them: the
+/// lease may have been renewed since, or it may have expired after the senders ended by themselves.
 fn build_senders_done_event(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
     let sent = plane.sent_totals()?;
     let lease_ended = plane.lease_ended()?;
@@ -39,13 +40,14 @@ fn build_senders_done_event(plane: &mut dyn DataPlane) -> Result<AgentEvent, Eng
 mod tests;
 
 const SAMPLE_INTERVAL: Nanos = Nanos::from_millis(125);
-/// Tolerance of report times: a sample that comes a little early is still reported, and not one interval later.
+/// Tolerance for the time of a report: a sample that is early by at most this much is reported. Otherwise the report
+/// would have to wait for the next sample.
 const HALF_SAMPLE_INTERVAL: Nanos = Nanos::from_millis(62);
 /// Longest time between two samples that are reported, however rarely the controller wants them.
 const MAX_SAMPLE_INTERVAL: Nanos = Nanos::from_secs(2);
 
-/// Serves one node's part in runs until `over` is set; then everything is stopped and closed. Returns the first error
-/// of the data plane, because the controller receives only its text.
+/// Runs the agent of one node until `over` is set; then stops the senders and closes the data plane. Returns the first
+/// error of the data plane, because the controller receives only the text of that error.
 pub fn serve_agent<E: Endpoint>(
     endpoint: E,
     planes: &mut dyn PlaneSource,
@@ -55,7 +57,7 @@ pub fn serve_agent<E: Endpoint>(
     AgentShell::new(endpoint, planes, agent, None).serve_until(over)
 }
 
-/// Serves as a member of a fleet; see [`serve_agent`].
+/// Runs the agent of a fleet's node, with clock comparison, leases and a spool for results; see [`serve_agent`].
 pub fn serve_fleet_agent<E: Endpoint>(
     endpoint: E,
     planes: &mut dyn PlaneSource,
@@ -73,7 +75,7 @@ pub(crate) fn now() -> MonoTime {
 /// The plan of the run that this node takes part in.
 struct NodePlan {
     plan: GrowingPlan,
-    /// Options for reading its documents.
+    /// Options for reading the plan and the documents of later changes.
     reading: PlanParseOptions,
 }
 
@@ -92,20 +94,21 @@ struct AgentShell<'a, E> {
     agent: AgentMachine,
     membership: Option<NodeMembership>,
     plane: Option<Box<dyn DataPlane>>,
-    /// The part of the run on this node. Membership and plane get it from here and read no document themselves.
+    /// Plan of the current run. Membership and data plane get the parsed plan from here and
+    /// read no document themselves.
     plan: Option<NodePlan>,
     /// A plane that is finished but not yet closed: closing takes some time, and the result need not wait for it.
     finished: Option<Box<dyn DataPlane>>,
-    /// True if the receivers of the plane are running: a further attempt uses them as they are.
+    /// True if the receivers of the data plane are running: another attempt at the same run does not start them again.
     is_armed: bool,
     failure: Option<EngineError>,
     sample_at: MonoTime,
     /// Time of the next report of a sample to the controller.
     report_at: MonoTime,
-    /// Interval of these reports, as the controller requests.
+    /// Interval of the reports to the controller: as the controller requests, but at most [`MAX_SAMPLE_INTERVAL`].
     report_every: Nanos,
-    pulse: Option<ProcessPulse>,
-    /// Start time of the run in progress.
+    pulse: Option<StandstillWatcher>,
+    /// Start time of the latest run; `None` before the first run.
     sending_since: Option<MonoTime>,
 }
 
@@ -156,8 +159,8 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.feed_event(AgentEvent::Tick);
         self.check_senders_done();
         self.sample_counts_if_due();
-        // The first call after a run starts the time for which ports are kept,
-        // so there must be none during a run.
+        // The first call after a run starts the time for which unused ports stay open, so there must be no
+        // call during a run.
         if self.plane.is_none() {
             self.planes.close_unused_ports(now());
         }
@@ -174,7 +177,8 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 self.feed_event(AgentEvent::Command(head, command));
             }
             (MessageBody::Command(head, command), Some(member)) => {
-                // The controller's times are converted to this node's clock here; the machine knows only one clock.
+                // The controller's times are converted to this node's clock here; the state machine uses
+                // only this node's clock.
                 let command = member.convert_command_times(command);
                 self.feed_event(AgentEvent::Command(head, command));
             }
@@ -192,12 +196,14 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 }
             }
             (MessageBody::Stored(mark), Some(member)) => member.delete_stored_segments(&mark),
-            // Messages that are not for an agent, or that need a part which this agent does not have.
+            // Ignored: messages that are not for an agent or belong to another run, and on a single machine the
+            // messages for members of a fleet.
             _ => {}
         }
     }
 
-    /// Sends a hello. `answers`: the roll call that it answers; `None` for the hello of every second.
+    /// Sends a hello. `answers`: the roll call that it answers; `None` for a hello that is sent
+    /// at its regular interval.
     fn send_hello(&mut self, answers: Option<Nonce>) {
         let epoch = self.agent.epoch();
         let busy = self.agent.blocking_run().cloned();
@@ -222,7 +228,8 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.finished = None;
     }
 
-    /// Performs an action. A failure is also an event: without one the machine would wait for the outcome for ever.
+    /// Performs an action. A failure is also passed on as an event: otherwise the machine would wait for
+    /// the outcome for ever.
     fn perform_action(&mut self, action: AgentAction) -> Option<AgentEvent> {
         self.try_perform_action(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
     }
@@ -236,14 +243,15 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 self.plane = None;
                 self.plan = None;
                 self.pulse = None;
-                // This comes after the plane: when the supervisor stops watching, no sender is left.
+                // The plane is dropped first: no sender may be running any more when the supervisor
+                // stops watching this node.
                 let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave_run);
                 return Ok(Self::failure_to_event(left));
             }
             AgentAction::StartAt(start) => {
                 let at = self.membership.as_mut().map_or(start, |member| member.fix_local_start(start));
-                // The supervisor watches from before the first frame: a crash in between must not leave a sender
-                // unwatched.
+                // The supervisor begins to watch before the first frame is sent: a crash must never
+                // leave an unwatched sender.
                 let watched = self.membership.as_mut().map_or(Ok(()), NodeMembership::begin_sending);
                 let failed = Self::failure_to_event(watched);
                 if failed.is_none() {
@@ -291,7 +299,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             return;
         }
         let Some(plane) = self.plane.as_mut() else { return };
-        // The time counts from now and not from the due time: after a delay there are no samples to catch up with.
+        // The next interval begins now, not at the due time: after a delay, missed samples are not taken later.
         self.sample_at = now() + SAMPLE_INTERVAL;
         match plane.sample_counts() {
             Ok(sample) => {
@@ -334,13 +342,14 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     /// Converts an error for the controller. The first error is stored for the caller of [`serve_agent`].
     fn record_failure(&mut self, error: EngineError) -> NodeFault {
         let fault: NodeFault = engine_error_to_fault(&error);
-        // Later errors are mostly consequences of the first one.
+        // Later errors are usually consequences of the first one.
         self.failure.get_or_insert(error);
         fault
     }
 }
 
-/// Returns the part that an order of the machine needs: the data plane, the plan, or the membership in a fleet.
+/// Returns what an action of the machine needs: the data plane, the plan or the membership. Fails if the controller has
+/// requested something that needs a prepared run, and none is prepared.
 fn require_part<T>(part: &mut Option<T>) -> Result<&mut T, NodeFault> {
     part.as_mut().ok_or_else(not_prepared_fault)
 }

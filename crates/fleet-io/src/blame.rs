@@ -42,7 +42,7 @@ impl FetchError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Refused(_) | Self::Silent | Self::Differs => Blame::Peer,
-            // The user's signal ended the command, and nothing failed: it ends with the exit code of a signal.
+            // The user's signal ended the command, and nothing failed: the command ends with the exit code of a signal.
             Self::Interrupted => Blame::World,
             Self::Fabric(error) => error.blame(),
             Self::File { source, .. } => Blame::from_io(source),

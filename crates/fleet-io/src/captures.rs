@@ -1,7 +1,8 @@
 //! Sends a node's captures to the fleet's operator, in ranges, on a separate thread.
 //!
 //! Invariant: only files in the directory of captures are read. The bytes of a run's captures that leave the node,
-//! here and through the spool together, never exceed the limit of its owner. A file is read one range at a time.
+//! here and through the spool together, never exceed the limit that the owner of the node has set. A file is read one
+//! range at a time.
 
 use crate::error::{Error, ignore_failure};
 use packetrig_fleet::captures::{
@@ -24,18 +25,20 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Interval at which the connected thread checks whether it should end.
 const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
-/// Pause before a message server that does not answer is tried again. The thread does not end during it.
+/// Pause before the next attempt to connect to a message server that does not answer. A request to end is noticed
+/// only after the pause.
 const SERVER_RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Longest name of a run or file.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Bytes of each run's captures that have left the node. Clones share the count.
-pub type SharedAllowance = Arc<Mutex<CaptureAllowance>>;
+/// Limits and counts the bytes of each run's captures that leave the node. All clones share the counts.
+pub type SharedCaptureAllowance = Arc<Mutex<CaptureAllowance>>;
 
-/// Opens the connection for questions; called again when it is lost.
-pub type OpenCaptures = Box<dyn FnMut() -> Result<Box<dyn CaptureQuestions>, fabric::Error> + Send>;
+/// Opens the connection over which questions arrive; called again after an answer could not be sent.
+pub type CaptureConnectionOpener =
+    Box<dyn FnMut() -> Result<Box<dyn CaptureQuestions>, fabric::Error> + Send>;
 
-/// Handle of the thread that answers questions. Dropping it ends the thread.
+/// Handle of the thread that answers questions. Dropping the handle ends the thread.
 #[derive(Debug)]
 pub struct CaptureServer {
     over: Arc<AtomicBool>,
@@ -43,11 +46,11 @@ pub struct CaptureServer {
 }
 
 impl CaptureServer {
-    /// Serves the files below `directory`, which has a directory for each run.
+    /// Serves the files below `directory`, which has one subdirectory for each run.
     pub fn start_serving(
         directory: PathBuf,
-        allowance: SharedAllowance,
-        open: OpenCaptures,
+        allowance: SharedCaptureAllowance,
+        open: CaptureConnectionOpener,
     ) -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
         let captures = CaptureDirectory { directory, allowance };
@@ -70,7 +73,7 @@ impl Drop for CaptureServer {
     }
 }
 
-fn serve_questions(captures: &CaptureDirectory, mut open: OpenCaptures, over: &AtomicBool) {
+fn serve_questions(captures: &CaptureDirectory, mut open: CaptureConnectionOpener, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
         let Ok(mut questions) = open() else {
             std::thread::sleep(SERVER_RETRY_PAUSE);
@@ -81,7 +84,7 @@ fn serve_questions(captures: &CaptureDirectory, mut open: OpenCaptures, over: &A
             let given = captures.answer_question(&question);
             let CaptureQuestion { asker, number, .. } = question;
             let answered = match given {
-                Ok(ServedCaptureRange { identity, bytes }) => {
+                Ok(ServedCaptureBytes { identity, bytes }) => {
                     questions.send_answer(&CaptureAnswer { asker, number, outcome: Ok(identity) }, bytes)
                 }
                 Err(why) => {
@@ -99,25 +102,25 @@ fn serve_questions(captures: &CaptureDirectory, mut open: OpenCaptures, over: &A
 /// Directory of the captures, with the limit for bytes that may leave the node.
 struct CaptureDirectory {
     directory: PathBuf,
-    allowance: SharedAllowance,
+    allowance: SharedCaptureAllowance,
 }
 
-/// A range of a capture, or its hash, with the identity of the file's version.
-struct ServedCaptureRange {
+/// Bytes of a capture or its hash, with the identity of the file's version (its size and modification time).
+struct ServedCaptureBytes {
     identity: CaptureIdentity,
     bytes: Vec<u8>,
 }
 
 impl CaptureDirectory {
-    fn answer_question(&self, question: &CaptureQuestion) -> Result<ServedCaptureRange, String> {
+    fn answer_question(&self, question: &CaptureQuestion) -> Result<ServedCaptureBytes, String> {
         let CaptureName { run, file } = &question.capture;
         let opened = self.open_capture(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
         // Size and time of the last write: ranges of two versions of a file must not be put together.
-        let identity = file_identity(&opened).map_err(|error| error.to_string())?;
+        let identity = read_file_identity(&opened).map_err(|error| error.to_string())?;
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
         // The first request counts the whole file. A file counts only once, however many ranges are requested.
         allowance.count_sent_file(run, file, identity.size).map_err(|error| error.to_string())?;
-        // The spool counts with the same allowance, and reading a range may have to wait for the disk.
+        // Unlocked before the range is read: the spool uses the same allowance and must not wait for the disk.
         drop(allowance);
         let bytes = match question.request {
             // A request may ask for more bytes, but memory and message have room for one range only.
@@ -127,7 +130,7 @@ impl CaptureDirectory {
             CaptureRequest::Sha256 => sha256_of_file(&opened),
         };
         let bytes = bytes.map_err(|error| format!("{file} of run {run}: {error}"))?;
-        Ok(ServedCaptureRange { identity, bytes })
+        Ok(ServedCaptureBytes { identity, bytes })
     }
 
     fn open_capture(&self, run: &RunId, file: &str) -> io::Result<File> {
@@ -146,7 +149,7 @@ impl CaptureDirectory {
     }
 }
 
-/// Returns whether this is a plain name and no path.
+/// Returns true if this is a valid file name: not a path, not hidden, only letters, digits and `-_.=`.
 fn is_plain_file_name(name: &str) -> bool {
     let has_plain_characters =
         name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '='));
@@ -154,7 +157,7 @@ fn is_plain_file_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.starts_with('.') && has_plain_characters
 }
 
-fn file_identity(file: &File) -> io::Result<CaptureIdentity> {
+fn read_file_identity(file: &File) -> io::Result<CaptureIdentity> {
     let known = file.metadata()?;
     let modified = known.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     let modified_ns = clamp_to_u64(modified.as_nanos());
@@ -175,7 +178,7 @@ fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Hash of a file, which is read one range at a time.
+/// Computes the SHA-256 hash of a file. Reads the file in pieces, so that a large file does not fill the memory.
 pub(crate) fn sha256_of_file(mut file: &File) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; MAX_RANGE_BYTES as usize];
@@ -187,7 +190,7 @@ pub(crate) fn sha256_of_file(mut file: &File) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Hash of the file at a path.
+/// Computes the SHA-256 hash of the file at `path`.
 pub(crate) fn sha256_of_path(path: &Path) -> io::Result<Vec<u8>> {
     sha256_of_file(&File::open(path)?)
 }

@@ -1,7 +1,8 @@
-//! Runs the loop around the controller machine: messages and events go in, messages and run events come out.
+//! Runs the state machine of a controller in a loop: passes messages and local events to the machine, sends the
+//! messages that it decides on, and reports the events of the run.
 //!
-//! It is the same for one machine and for a fleet. The fabric carries the messages; the [`RunServices`]
-//! handles records, collected results and clocks.
+//! The loop is the same for one machine and for a fleet. The fabric carries the messages; [`RunServices`] handles
+//! records, collected results and clocks.
 
 use crate::agent::now;
 use crate::clock;
@@ -20,16 +21,17 @@ use std::collections::VecDeque;
 /// Maximum wait for a message while results arrive or a record is written, because those do not end the wait.
 const MAX_MESSAGE_WAIT: Nanos = Nanos::from_millis(2);
 
-/// Wait for a record, which is usually saved within this time. After that the loop reads messages again.
+/// Longest wait for a record to be saved; usually it takes less. After this wait the loop reads messages again.
 const RECORD_SAVE_WAIT: Nanos = Nanos::from_millis(10);
 
 /// If the time between two events is this much longer than the loop waited, the process counts as stopped in between.
 const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
 
-/// Receives the events of a run; if the run has senders, on a separate thread: the function may wait for a terminal.
+/// Receives the events of a run. While senders may be running it is called on a separate thread, because it may
+/// wait for a terminal.
 pub type RunEventCallback<'a> = &'a mut (dyn FnMut(&RunEvent) + Send);
 
-/// The user's side of a run.
+/// Callbacks with which the user follows and influences a run.
 pub struct RunUser<'a> {
     /// Returns the user's next request; called in each iteration of the control loop.
     pub requests: &'a mut dyn FnMut() -> Option<ControllerEvent>,
@@ -39,16 +41,16 @@ pub struct RunUser<'a> {
     pub on_event: &'a mut dyn FnMut(&RunEvent),
 }
 
-/// An event that did not arrive as a message.
+/// Input for the control loop that did not arrive as a message.
 pub(crate) enum LocalRunEvent {
     Event(ControllerEvent),
     /// A message to a node.
     Post(NodeName, MessageBody),
-    /// A text for the readers of the event stream.
+    /// A finding for the readers of the event stream.
     Finding(String),
 }
 
-/// Services of a run beside its machine and its messages: records, collected results, clocks.
+/// Services that a run needs besides its state machine and its messages: records, collected results, clocks.
 pub(crate) trait RunServices {
     /// Returns the next event that did not arrive as a message; an error ends the run.
     fn next_local_event(&mut self) -> Result<Option<LocalRunEvent>, Error>;
@@ -58,8 +60,8 @@ pub(crate) trait RunServices {
     fn on_sample(&mut self, _from: &NodeName, _sample: &CountSample) {}
     /// Handles a node's comparison of its clock with the controller's.
     fn on_clock_record(&mut self, _from: NodeName, _record: ClockRecord) {}
-    /// Returns the clock comparisons that a node needs, of the nodes that have reported theirs; `None` on a
-    /// single machine, which has one clock.
+    /// Returns the clock fits of other nodes that a node needs, as far as they are reported; `None` on a single
+    /// machine, which has only one clock.
     fn clock_fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
@@ -69,7 +71,7 @@ pub(crate) trait RunServices {
     }
     /// Returns the reply without entries about streams that other nodes send.
     fn filter_reply(&self, _from: &NodeName, reply: NodeReply) -> NodeReply {
-        // On one machine this program acts for all nodes.
+        // On one machine a single agent sends all streams, so nothing is left out.
         reply
     }
     /// Begins to save the record that a later controller needs. The caller asks for the outcome before it
@@ -77,7 +79,7 @@ pub(crate) trait RunServices {
     fn save_record(&mut self, _record: RunRecord) {
         // On one machine a run ends with its process: no later controller would read the record.
     }
-    /// Returns the state of the latest record, as far as it is known within this time.
+    /// Returns the state of the latest record. Waits at most this long while the record is being saved.
     fn await_record_state(&mut self, _within: Nanos) -> Result<RecordState, Error> {
         Ok(RecordState::Kept)
     }
@@ -138,7 +140,7 @@ struct ControlLoop<'a, 'u, E> {
     waiting: VecDeque<(MonoTime, ControllerAction)>,
     /// Time of the latest event.
     decided: MonoTime,
-    /// Time for which this loop itself waits between two events.
+    /// Longest time that this loop itself may have waited for a message since the latest event.
     longest_wait: Nanos,
     is_recording: bool,
     /// Time of the first event.
@@ -195,7 +197,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 Some(ControllerEvent::Reply(from, head, reply))
             }
             MessageBody::Telemetry(head, sample) => {
-                // Counts of another attempt would make this one's last known counts wrong.
+                // Counts of another attempt would make the last known counts of this attempt wrong.
                 if head == *self.machine.head() {
                     self.services.on_sample(&from, &sample);
                 }
@@ -221,15 +223,16 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         let at = now();
         let stood_still = at.since(self.decided).saturating_sub(self.longest_wait);
         self.decided = at;
-        // A process that was stopped has not received its nodes' messages: their silence during that time proves
-        // nothing. It may be stopped anywhere, so the machine gets this event before any other event of a later time.
+        // A process that was stopped has not received its nodes' messages: their silence during that time
+        // proves nothing. The process may be stopped at any point of the loop, so the machine gets this event
+        // before any later event.
         if stood_still > STANDSTILL_THRESHOLD {
             self.decide(ControllerEvent::StoodStill(stood_still), at)?;
         }
         self.decide(event, at)
     }
 
-    /// Lets the machine decide, and performs its actions.
+    /// Passes an event to the machine, and performs the actions that need not wait for a record.
     fn decide(&mut self, event: ControllerEvent, at: MonoTime) -> Result<(), Error> {
         for action in self.machine.handle_event(event, at) {
             // A lease does not wait for a record: otherwise nodes would stop sending because of a slow disk.
@@ -252,7 +255,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 match state {
                     RecordState::Pending => return Ok(()),
                     RecordState::Kept => {}
-                    // Another controller leads now. The waiting messages must not be sent in this one's name.
+                    // Another controller leads now. The waiting messages of this controller must not be sent any more.
                     RecordState::Deposed => {
                         self.waiting.clear();
                         return self.feed_event(ControllerEvent::Deposed);
@@ -302,7 +305,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             // A node gets its own key, derived from the controller's key, so it cannot falsify the clock of another
             // node.
             NodeCommand::Prepare(mut own) => {
-                own.clock = own.clock.map(|server| clock::with_node_key(&server, &to));
+                own.clock = own.clock.map(|server| clock::clock_server_with_node_key(&server, &to));
                 NodeCommand::Prepare(own)
             }
             other => other,

@@ -1,5 +1,6 @@
-//! Repeats the start of a plan if the start message reached some nodes too late, as happens on busy machines. Each
-//! further start is another run, and there are only a few. The report of the run that started names the failed starts.
+//! Repeats the start of a plan if the start message reached some nodes too late, as happens on busy machines.
+//! Each further start is another run; a plan is started at most three times. The report of the run that started
+//! names the failed starts.
 
 use crate::error::Error;
 use crate::open_run::OpenRun;
@@ -32,7 +33,8 @@ impl LateStartedRuns {
         self.runs.push(run);
     }
 
-    /// Adds a caveat about the earlier starts to the report of the run that started, now and when it is written again.
+    /// Adds a caveat about the earlier starts to the report of the run that started, and to `open`, from which the
+    /// report may be written again.
     pub fn add_caveat_to(&self, report: &mut RunReport, open: Option<&mut OpenRun>) {
         if self.runs.is_empty() {
             return;
@@ -56,7 +58,7 @@ impl LateStartedRuns {
     }
 }
 
-/// Returns whether a run failed before any node sent something, because its start came too late.
+/// Returns whether a run failed before any node sent a frame, because its start came too late.
 pub fn is_late_start(error: &Error) -> bool {
     matches!(error, Error::Failed { fault } if fault.is_late_start())
 }

@@ -1,4 +1,4 @@
-//! Stores the highest epoch that a node has seen, so that it survives restarts.
+//! Stores the highest epoch (fencing token of a controller) that a node has seen, so that a restart does not reset it.
 
 use packetrig_sys::private_files;
 use std::fs;

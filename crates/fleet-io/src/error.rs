@@ -9,7 +9,7 @@ use packetrig_report::{NodeName, RunId};
 use packetrig_store::spool;
 use std::collections::BTreeMap;
 
-/// Error of a run; each variant can be assigned to the user, the plan, the machine or the program.
+/// Error of a run or of a node's agent; [`Error::blame`] says who or what is at fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,16 +43,16 @@ pub enum Error {
          15 s; start the run again"
     )]
     LeadershipLost,
-    /// A run began without the leads of its nodes.
+    /// A run began before this controller led its nodes.
     #[error("run {0} began before this controller led its nodes; this is a bug in packetrig")]
     NotLed(RunId),
     /// The owner of the node does not allow the plan.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
-    /// The spool could not keep something.
+    /// The spool could not store or read something.
     #[error(transparent)]
     Spool(#[from] spool::Error),
-    /// The catalogue could not keep or find something.
+    /// The catalogue could not store or read something.
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
     /// The record that was stored at the beginning of a run cannot be read.
@@ -61,16 +61,16 @@ pub enum Error {
     /// The node has a result, but no journal of its run was begun.
     #[error("this node has a result of a run that it never began; this is a bug in packetrig")]
     NoJournal,
-    /// The deadline could not be written for the supervisor.
+    /// The deadline until which this node may send could not be written for the supervisor.
     #[error("cannot write the send deadline of this node (file `watch` in its directory): {0}")]
     Watch(std::io::Error),
-    /// The epoch could not be written.
+    /// The epoch of the controller could not be written.
     #[error("cannot write the epoch file (fencing token) of this node: {0}")]
     Epoch(std::io::Error),
-    /// No socket for comparing clocks.
+    /// A socket for comparing clocks could not be opened.
     #[error("cannot open a UDP socket to compare clocks: {0}")]
     ClockSocket(std::io::Error),
-    /// No thread could be started.
+    /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     #[error("the thread that writes results to the spool panicked: this is a bug in packetrig")]

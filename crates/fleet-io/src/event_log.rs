@@ -18,7 +18,7 @@ pub(crate) fn log_run_event(event: &RunEvent) {
         RunEventKind::Ports { node, ports } => {
             debug!(%run, %node, ports = ports.len(), "node opened its ports");
         }
-        // Every node sends several each second, so they are below the level of all other events.
+        // Every node sends several samples each second, so their level is lower than that of all other events.
         RunEventKind::Counters { node, .. } => tracing::trace!(%run, %node, "sample of counts received"),
         RunEventKind::Steered { number, outcome: Ok(()) } => info!(%run, number, "nodes made the change"),
         RunEventKind::Steered { number, outcome: Err(fault) } => warn!(%run, number, %fault, "change failed"),

@@ -29,7 +29,7 @@ pub(crate) fn with_event_thread<T>(
             .spawn_scoped(scope, || queue.deliver_queued_events(on_event))
             .map_err(Error::Thread)?;
         let done = {
-            // This happens after a panic of the work, too: otherwise the reader would wait for ever.
+            // The queue is closed even if `work` panics: otherwise the reader would wait for ever.
             let _closed = CloseOnDrop(&queue);
             work(&queue)
         };
@@ -49,7 +49,7 @@ pub(crate) struct EventQueue {
 #[derive(Debug, Default)]
 struct QueueState {
     events: VecDeque<RunEvent>,
-    /// Samples of counts among them.
+    /// Number of samples of counts in `events`.
     samples: usize,
     is_closed: bool,
 }

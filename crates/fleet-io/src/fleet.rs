@@ -1,10 +1,10 @@
-//! Makes this process one of a fleet's controllers. It executes runs on many nodes, with the same controller machine
-//! as on one machine.
+//! Makes this process one of a fleet's controllers. It executes runs on many nodes, with the same controller state
+//! machine as for a run on a single machine.
 //!
-//! The controller answers leases, compares clocks, collects results and executes runs, until the [`FleetExecutor`] is
-//! dropped. It leads the nodes of its run until the run has ended; other controllers lead other nodes.
+//! The controller renews leases, answers clock probes, collects results and executes runs, until the [`FleetExecutor`]
+//! is dropped. It leads the nodes of its run until the run has ended; other controllers may lead other nodes meanwhile.
 //!
-//! Invariant: no message goes to a node under an epoch that another controller has taken over.
+//! Invariant: once this controller knows that another controller has ended its term, it sends no command any more.
 
 mod collector;
 mod commit_times;
@@ -34,9 +34,9 @@ pub use collector::{
 pub use controlled::{ControlledFleet, begin_run};
 pub(crate) use ending::RunEnding;
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
-pub use gathering::GatheredResults;
-pub use leading::{BlockedNodesDecision, HeldNodes, HeldNodesDecision};
-pub use leftovers::{AbandonedRunState, LeftoverRun};
+pub use gathering::RemainingResultsOutcome;
+pub use leading::{BlockedNodesPolicy, HeldNodes, HeldNodesDecision};
+pub use leftovers::{LeftoverRun, UnfinishedRunLeading};
 pub use presence::{ControllerPresence, PresenceDirectory};
 pub use result_store::{CompletedReports, RunResultStore};
 pub use roster::{FleetRoster, KnownNodes};
@@ -51,31 +51,31 @@ use commit_times::CommitTimes;
 use leadership::FleetLeadership;
 use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunPolicies, RunRecord};
 use packetrig_fleet::fabric::{Endpoint as _, Fabric, RecordStore, StoredRecord};
-use packetrig_fleet::members::{FleetMembers, MemberRow, UncollectedPart};
+use packetrig_fleet::members::{FleetMembers, MemberRow, UncollectedResult};
 use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparation, StoredWatermark};
-use packetrig_fleet::places::{self, PlaceSettlement};
+use packetrig_fleet::places::{self, PortPlaceAssignment};
 use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes, ControllerTermWatch};
 use packetrig_plan::{PlanDocument, PlanParseOptions};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{NodeName, RunFacts, RunId};
 use packetrig_units::Nanos;
 use roll_call::RoundTrips;
-use shares::{NodeShares, StreamSenders};
+use shares::{NodeRunParts, StreamSenders};
 use std::collections::BTreeSet;
 
 /// Interval at which a controller checks whether a node is free.
 const FREE_NODE_CHECK_INTERVAL: Nanos = Nanos::from_millis(200);
 
-/// Number of samples per second that a controller requests from all nodes together; more only if the drain time is
-/// short.
+/// Maximum number of samples per second that a controller requests from all nodes together; exceeded only if the
+/// drain time is short.
 const MAX_SAMPLES_PER_SECOND: u64 = 5000;
 
 /// Configuration of a controller.
 pub struct ControllerConfig {
     pub identity: ControllerIdentity,
-    /// Shows other controllers on this machine that this one is running. With `None` they must watch its record.
+    /// Shows other controllers on this machine that this controller is running. With `None` they must watch its record.
     pub presence: Option<ControllerPresence>,
-    /// Times of its term.
+    /// How often the controller refreshes its record, and when other controllers may treat it as dead.
     pub times: ControllerTermTimes,
     /// Name of this machine's clock, in the form in which nodes name their clocks.
     pub clock: String,
@@ -89,11 +89,12 @@ pub struct ControllerConfig {
     pub policies: RunPolicies,
     /// The nodes that belong to the fleet.
     pub roster: FleetRoster,
-    /// Collects the results of all runs without a controller, not only of the runs in its store.
+    /// True if results are also collected for ended runs that are not in the store and that
+    /// no running controller reads.
     pub reads_all_runs: bool,
 }
 
-/// Also saves the record of a run in the controller's own catalogue.
+/// Saves the record of a run in the controller's own catalogue, in addition to the message server.
 pub type RunRecordCallback = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
 
 impl std::fmt::Debug for ControllerConfig {
@@ -107,12 +108,12 @@ pub struct FleetExecutor<F: Fabric> {
     endpoint: F::Endpoint,
     records: F::Records,
     members: FleetMembers,
-    /// Observations of other controllers' terms.
+    /// Earlier observations of other controllers' records, from which this controller decides whether they are running.
     watch: ControllerTermWatch,
-    /// The run in which this controller leads its nodes.
+    /// The run for which this controller leads nodes now.
     led: Option<LedRun>,
-    // The fields are dropped in this order: when the nodes are given back, no clock is answered and no result
-    // stored any more.
+    // The fields are dropped in this order: when the nodes are given back, no clock probe is answered and no result
+    // is stored any more.
     responder: ClockResponder,
     collector: SegmentCollector,
     leadership: FleetLeadership,
@@ -137,10 +138,10 @@ pub struct InheritedRun {
     pub on_hand: Vec<StoredPart>,
 }
 
-/// What happens to the leads of a run's nodes when the run ends.
+/// What happens to a run's nodes when the run ends: whether this controller goes on leading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRetention {
-    /// The nodes are given back.
+    /// The nodes are given back: other controllers may lead them.
     GiveBack,
     /// The nodes stay led if the start came too late for some of them, because the same plan starts again.
     /// Otherwise another controller could take the nodes in between.
@@ -172,7 +173,7 @@ impl NodeRetention {
 struct LedRun {
     run: RunId,
     epoch: u64,
-    settlement: PlaceSettlement,
+    settlement: PortPlaceAssignment,
 }
 
 impl<F: Fabric> std::fmt::Debug for FleetExecutor<F> {
@@ -246,12 +247,12 @@ where
     }
 
     /// Enrolled nodes that never sent a hello to any controller.
-    pub fn nodes_never_heard(&self) -> Vec<NodeName> {
+    pub fn enrolled_nodes_without_hello(&self) -> Vec<NodeName> {
         let enrolled = self.roster.enrolled.iter();
         enrolled.filter(|node| self.members.get(node).is_none()).cloned().collect()
     }
 
-    /// Reads the records of runs that were not ended, by this or another controller.
+    /// Reads the records of all runs in the fleet that have not ended, whichever controller began them.
     pub fn read_unfinished_records(&mut self) -> Result<Vec<RunRecord>, Error> {
         let keys = self.records.list_keys("run.")?;
         let found = self.records.get_records(&keys)?.into_iter().flatten();
@@ -281,27 +282,27 @@ where
         let machine = ControllerMachine::from_record(record, self.led_epoch_or_zero(), limits)
             .without_commands_to(elsewhere);
         let has = RunStartingState { on_hand, reads_results: true, ..RunStartingState::default() };
-        let ControlledRun { controller, times } = self.conduct_run(machine, has, user)?;
+        let ControlledRun { controller, times } = self.control_fleet_run(machine, has, user)?;
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 
-    /// Tells nodes which of the results that they keep are stored, because the controller that stored them may have
-    /// ended before it told them. `below` returns the first segment number that is not stored, for a node in an
-    /// attempt of a run.
-    pub fn confirm_stored_segments(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
-        for UncollectedPart { node, run, attempt, .. } in self.members.uncollected_parts() {
+    /// Tells the nodes which segments of their results are stored, so that they delete these. The controller that
+    /// stored the segments may have died before it did this. `below` returns the first segment number that is not
+    /// stored, for a node in an attempt of a run.
+    pub fn tell_nodes_stored_segments(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
+        for UncollectedResult { node, run, attempt, .. } in self.members.iter_uncollected_results() {
             let below = below(&node, &run, attempt);
             // At 0 nothing is stored, so there is nothing that the node could delete.
             if below > 0 {
                 let mark = StoredWatermark { run, attempt, below };
-                // The next controller sends it again.
+                // If this message is lost, the next controller sends it again.
                 ignore_failure(self.endpoint.post_message(&node, MessageBody::Stored(mark)));
             }
         }
     }
 
     fn ask_all_nodes(&mut self) -> Result<(), Error> {
-        // When the fleet was opened, it waited for absent enrolled nodes, so this call does not wait for them again.
+        // `become_controller` has waited for absent enrolled nodes, so this call does not wait for them again.
         self.round_trips.ask_all_nodes(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
         self.roster.save_members(&self.members);
         Ok(())
@@ -328,12 +329,12 @@ where
         let led = self.led.as_ref().filter(|led| led.run == options.run);
         let led = led.ok_or_else(|| Error::NotLed(options.run.clone()))?;
         let epoch = led.epoch;
-        let PlaceSettlement { places, absent } = led.settlement.clone();
+        let PortPlaceAssignment { places, absent } = led.settlement.clone();
         let nodes = places::nodes_of_places(&places);
         let facts =
             RunFacts { places: places.clone(), ..build_run_facts(document.text(), &options, nodes.clone()) };
         let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(&nodes), options.drain);
-        let limits = self.commits.shorten_lead(limits);
+        let limits = self.commits.limits_with_measured_lead(limits);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
         // This command has the controller's own key. Each node gets its own key when the command is sent.
         let clock = Some(self.responder.server().clone());
@@ -352,12 +353,12 @@ where
         };
         let senders = StreamSenders::from_plan(document.plan(), &preparation.places);
         // A change of a steered run refers to the whole plan, so every node needs the whole plan.
-        let shares = (!steered).then(|| NodeShares::from_plan(document.plan(), &mut preparation));
+        let shares = (!steered).then(|| NodeRunParts::from_plan(document.plan(), &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
             .with_policies(self.policies)
             .without_nodes(absent);
         let has = RunStartingState { shares, senders, reads_results: true, ..RunStartingState::default() };
-        let conducted = self.conduct_run(machine, has, user);
+        let conducted = self.control_fleet_run(machine, has, user);
         let outcome = conducted.as_ref().ok().and_then(|run| run.controller.outcome());
         // The nodes become free for other runs, even if the run has failed.
         if !self.retention.must_keep_nodes_after(outcome, steered) {
@@ -386,11 +387,11 @@ fn telemetry_interval(nodes: usize, drain: Nanos) -> Nanos {
 struct RunStartingState {
     /// Results of the run that are stored already.
     on_hand: Vec<StoredPart>,
-    shares: Option<NodeShares>,
+    shares: Option<NodeRunParts>,
     senders: StreamSenders,
     /// True if the controller collects the results of the run. If it only makes the nodes release the
     /// run, they keep the results for the controller that began it.
     reads_results: bool,
-    /// True if the run's record is not changed.
+    /// True if this controller must not change the run's record.
     writes_no_record: bool,
 }

@@ -1,8 +1,9 @@
-//! Runs nodes and controllers: performs the actions that the machines of `fleet` request, on the data plane, the fabric
-//! and the disk. [`run_local`] runs a plan on one machine with one controller and one agent over the local fabric.
+//! Runs nodes and controllers: performs the actions that the state machines of the crate `fleet` request, on the data
+//! plane, the fabric (message transport) and the disk. [`run_local`] runs a plan on one machine with one controller and
+//! one agent over the local fabric.
 //!
-//! This crate makes no decisions about a run: `fleet` decides when to arm, start, stop or give up,
-//! and `engine` decides how.
+//! This crate makes no decisions about a run: `fleet` decides when to arm, start, stop or give up, and `engine` decides
+//! how frames are sent and received.
 //!
 //! Invariant: when [`run_local`] returns or unwinds, the agent's thread is joined and its ports are closed.
 #![forbid(unsafe_code)]
@@ -37,7 +38,7 @@ pub mod trial;
 mod uplink;
 
 pub use agent::{serve_agent, serve_fleet_agent};
-pub use captures::{CaptureServer, OpenCaptures, SharedAllowance};
+pub use captures::{CaptureConnectionOpener, CaptureServer, SharedCaptureAllowance};
 pub use control::{RunEventCallback, RunUser};
 pub use earlier_starts::{LateStartedRuns, is_late_start};
 pub use error::Error;
@@ -47,7 +48,7 @@ pub use local::{
 pub use membership::{NodeMembership, NodeSite};
 pub use open_run::OpenRun;
 pub use operator::{RunOperator, SharedOperator};
-pub use plane::{EnginePlane, LentMachine, PlaneSource, PreparedPlane};
+pub use plane::{EnginePlaneSource, LentMachine, PlaneSource, PreparedPlane};
 pub use probes::{DateReader, ProbePolicy};
 pub use session::{RunSession, SharedExecutor};
 pub use uplink::{ResultUplink, UplinkObserver, UplinkOpener, UplinkSource, UplinkStatus};

@@ -5,7 +5,7 @@ use crate::control::{ControlledRun, LocalRunEvent, RunEventCallback, RunServices
 use crate::error::Error;
 use crate::event_queue::with_event_thread;
 use crate::open_run::OpenRun;
-use crate::plane::{EnginePlane, PlaneSource};
+use crate::plane::{EnginePlaneSource, PlaneSource};
 use packetrig_fleet::agent::AgentMachine;
 use packetrig_fleet::controller::{ControllerEvent, ControllerMachine, RunLimits};
 use packetrig_fleet::fabric::Fabric;
@@ -17,14 +17,14 @@ use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{
     AcceptanceCriteria, NodeName, PlanHash, RunFacts, RunId, RunReport, RunTimes, assemble_report,
 };
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, ScopedJoinHandle, scope};
 
-/// Longest wait for a message. A stop of the user is noticed within this time.
+/// Longest wait for a message. A stop request of the user is noticed within this time.
 const MAX_MESSAGE_WAIT: Nanos = Nanos::from_millis(20);
 /// Time for which the agent continues while its controller is silent. In one process, silence means that the
 /// controller's thread gets no processor; a controller that ends stops the agent at once.
@@ -36,10 +36,10 @@ pub struct RunOptions {
     pub run: RunId,
     /// Name that the user has given.
     pub name: String,
-    /// The wall clock now, nanoseconds since 1970 (UTC).
+    /// Wall-clock time at which the run begins, in nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
     #[serde(flatten)]
-    pub terms: RunTerms,
+    pub terms: SharedRunOptions,
     /// Locations of ports that the user confirmed for test traffic, for the lab guard (RFC 6815).
     pub confirmed: Vec<String>,
     pub capture_dir: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub fn run_local(
     stop: &dyn Fn() -> bool,
     on_event: RunEventCallback<'_>,
 ) -> Result<RunReport, Error> {
-    run_document(&mut LocalExecutor(EnginePlane::default()), document, options, (stop, on_event))
+    run_document(&mut LocalExecutor(EnginePlaneSource::default()), document, options, (stop, on_event))
 }
 
 /// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants
@@ -102,7 +102,7 @@ pub fn run_document_to_end(
 
 /// Executes runs: on this machine, or on a fleet.
 pub trait RunExecutor: Send {
-    /// Options for reading documents here.
+    /// Returns the options for reading the plan of a run with this seed.
     fn plan_parse_options(&self, seed: u64) -> PlanParseOptions;
     /// Runs `document` to its end.
     fn execute_run(
@@ -113,9 +113,9 @@ pub trait RunExecutor: Send {
     ) -> Result<EndedRun, Error>;
 }
 
-/// This machine, with ports from `P`.
+/// Executes runs on this machine. `P` provides the data plane.
 #[derive(Clone, Debug, Default)]
-pub struct LocalExecutor<P = EnginePlane>(pub P);
+pub struct LocalExecutor<P = EnginePlaneSource>(pub P);
 
 /// A run that is over.
 #[derive(Debug)]
@@ -167,10 +167,11 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
         let fabric = LocalFabric::default();
         let mut endpoint = fabric.open_endpoint(NodeName::controller())?;
         let agents = fabric.open_endpoint(node.clone())?;
-        // Agent and controller are two threads with a fabric between them, as on two machines: there is one lifecycle.
+        // Agent and controller are two threads with a fabric between them, as on two machines, so the lifecycle of a
+        // run is the same.
         let over = AtomicBool::new(false);
         scope(|scope| {
-            // This also covers an early return: otherwise the scope would wait for the agent for ever.
+            // Also stops the agent on an early return: otherwise the scope would wait for the agent for ever.
             let _leave = SetFlagOnDrop(&over);
             let agent = Builder::new()
                 .name("agent".to_owned())
@@ -215,7 +216,7 @@ pub(crate) fn build_run_preparation(document: &PlanDocument, options: RunOptions
     }
 }
 
-/// The thread of the only agent of a run on one machine. Reports when the thread has ended.
+/// The thread of the only agent of a run on one machine. Reports an error if the thread has ended.
 struct AgentThread<'scope, T>(ScopedJoinHandle<'scope, T>);
 
 impl<T> RunServices for AgentThread<'_, T> {
@@ -230,7 +231,7 @@ impl EndedRun {
         OpenRun::from_ended(self)
     }
 
-    /// Builds the report. `plan` is the plan of the run.
+    /// Builds the report from the plan of the run. Fails if the run never started.
     pub fn into_report(self, plan: &Plan) -> Result<RunReport, Error> {
         let outcome = self.controller.outcome().cloned().unwrap_or(RunOutcome::Aborted);
         // The engine's own error says more than the text of it that the controller received.

@@ -1,7 +1,8 @@
 //! Duties of a fleet's agent besides its part in a run: it sends hellos, stores its lease for its senders,
 //! compares clocks, and keeps results until they are collected.
 //!
-//! The agent machine decides about the run. The rig, which opens the ports, checks plans against the owner's limits.
+//! The agent's state machine decides about the run. The rig, which opens the ports, checks plans
+//! against the owner's limits.
 //!
 //! Invariant: the time until which senders may send always comes from a lease that the controller renewed.
 
@@ -22,7 +23,7 @@ use packetrig_plan::Plan;
 use packetrig_report::NodeName;
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::result::{CountSample, NodeResult};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::{MonoTime, Nanos};
 use std::path::PathBuf;
 
@@ -36,13 +37,14 @@ const CLOCK_COMPARISON_TIMEOUT: Nanos = Nanos::from_millis(500);
 /// Configuration of a node.
 pub struct NodeSite {
     pub node: NodeName,
-    /// Describes the node for its hellos; the agent adds the parts that change.
+    /// Returns the description of the node for its hellos. The agent adds the facts that only it knows,
+    /// such as its epoch.
     pub describe: Box<dyn FnMut() -> NodeHello + Send>,
     /// True if clocks are compared over the network even with a controller on the same machine.
     pub always_compare: bool,
     /// File with the highest epoch that the node has seen.
     pub epoch_file: PathBuf,
-    /// File with the senders' deadline, which the supervisor reads.
+    /// File with the senders' deadline, which the supervisor reads; `None` without a supervisor.
     pub watch: Option<SendDeadlineFile>,
 }
 
@@ -85,7 +87,8 @@ enum ClockComparisonMode {
 }
 
 impl NodeMembership {
-    /// Creates the membership of a node that stores its results in `uplink`. Its senders check `gate`.
+    /// Creates the membership of a node. Its results are stored in `uplink`; its senders send only
+    /// while `gate` is open.
     pub fn new(site: NodeSite, gate: SendGate, uplink: ResultUplink) -> Self {
         Self {
             site,
@@ -125,7 +128,7 @@ impl NodeMembership {
         self.starvation.record_wait(asked, took, now());
     }
 
-    /// Returns whether the next hello is due. If it is, the node's description for it is made again.
+    /// Returns whether the next hello is due. If it is due, also renews the node's description.
     pub(crate) fn refresh_hello_if_due(&mut self) -> bool {
         let due = now() >= self.hello_at;
         if due {
@@ -150,18 +153,18 @@ impl NodeMembership {
         if !refusals.is_empty() {
             return Err(Error::NotPermitted(refusals));
         }
-        // This comes before any port is opened: senders of this run may send only once the controller has
-        // renewed a lease for this run.
+        // The gate is shut before any port is opened: senders of this run may send only once the controller has renewed
+        // a lease for this run.
         self.gate.shut_now();
         self.slept = suspended_time();
         self.start = None;
         self.is_kept = false;
-        // The deadline of the run before must not make the supervisor kill this process.
+        // The deadline of the previous run must not make the supervisor kill this process.
         self.stop_watching()?;
         Ok(RunPreparation {
             run: head.run.0.clone(),
             capture_dir: None,
-            terms: RunTerms { limits: Vec::new(), ..preparation.terms.clone() },
+            terms: SharedRunOptions { limits: Vec::new(), ..preparation.terms.clone() },
             confirmed: Vec::new(),
             ..preparation.clone()
         })
@@ -201,8 +204,8 @@ impl NodeMembership {
         !self.site.always_compare && described.clock.identity == server.identity
     }
 
-    /// Returns the comparison of the clocks for the controller; waits for the first series of probes, up to
-    /// [`CLOCK_COMPARISON_TIMEOUT`].
+    /// Returns the comparison of the clocks for the controller; `None` if the clocks are not compared, or if too few
+    /// probes were answered. Waits for the first series of probes, up to [`CLOCK_COMPARISON_TIMEOUT`].
     pub(crate) fn compare_clocks(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
             ClockComparisonMode::Not => None,
@@ -229,7 +232,7 @@ impl NodeMembership {
         }
     }
 
-    /// Stores the clock fits of the nodes that send to this one, and returns the clock shifts of their streams.
+    /// Stores the clock fits of the nodes that send to this node, and returns the clock shifts of their streams.
     pub(crate) fn update_clock_shifts(
         &mut self,
         fits: Vec<(NodeName, ClockFit)>,
@@ -269,7 +272,7 @@ impl NodeMembership {
     }
 
     /// Converts a start time to this node's clock. A repeated start time gives the same result, even if the fit has
-    /// improved, because the agent machine would take another time for another start.
+    /// improved, because the agent's state machine would treat a different time as another start.
     fn convert_start_time(&mut self, start: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if said == start => local,
@@ -281,8 +284,8 @@ impl NodeMembership {
         }
     }
 
-    /// Converts the start time again, with the clock fit that is known now; `given` is the time that the agent machine
-    /// got before. The result is the time at which the senders start.
+    /// Converts the start time again, with the clock fit that is known now; `given` is the time that the agent's state
+    /// machine got before. The result is the time at which the senders start.
     pub(crate) fn fix_local_start(&mut self, given: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if local == given => self.to_local_time(said),
@@ -291,7 +294,7 @@ impl NodeMembership {
     }
 
     fn to_local_time(&self, at: MonoTime) -> MonoTime {
-        self.reported_fit().map_or(at, |fit| fit.to_local(at))
+        self.reported_fit().map_or(at, |fit| fit.to_node_time(at))
     }
 
     /// Extends the lease: senders may send and emulated interfaces may answer until this time.
@@ -329,7 +332,8 @@ impl NodeMembership {
         self.uplink.store_sample(sample.clone())
     }
 
-    /// Stores the result until it is collected. Returns the number of its segments.
+    /// Adds a final clock comparison to the result, and stores it until it is collected. Returns the
+    /// number of its segments.
     pub(crate) fn spool_result(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let clock = self.measure_clock_record();
         self.comparing = ClockComparisonMode::Not;
@@ -363,7 +367,7 @@ impl NodeMembership {
         self.uplink.delete_stored_segments(mark);
     }
 
-    /// Stores the highest epoch, so that it survives a restart.
+    /// Stores the highest epoch in a file, so that the agent knows it after a restart.
     pub(crate) fn remember_epoch(&self, epoch: u64) -> Result<(), Error> {
         crate::epoch::write_epoch(&self.site.epoch_file, epoch).map_err(Error::Epoch)
     }

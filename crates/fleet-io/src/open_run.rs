@@ -23,7 +23,7 @@ pub struct OpenRun {
     results: Vec<NodeResult>,
     /// Time at which the report was first written, nanoseconds since 1970 (UTC).
     written_at: u64,
-    /// A caveat for each result that came later.
+    /// Caveats about earlier starts and about results that came later; they are added to every report that is built.
     notes: Vec<Caveat>,
 }
 
@@ -98,14 +98,14 @@ impl OpenRun {
         let seconds = clock::wall_clock_ns().saturating_sub(self.written_at) / 1_000_000_000;
         let text =
             format!("its results came {seconds} s after the report was first written, and were added to it");
-        self.notes.push(late_caveat(node, text.clone(), false));
+        self.notes.push(build_late_result_caveat(node, text.clone(), false));
         if let RunOutcome::Partial { reasons, .. } = &mut self.outcome {
             for reason in reasons {
                 replace_missing_result_reason(reason, node, &text);
             }
         }
-        // Losses within the results matter for the verdict; that they came late does not.
-        self.notes.extend(doubts.into_iter().map(|doubt| late_caveat(node, doubt, true)));
+        // Losses within the results matter for the verdict; the late arrival of the results does not.
+        self.notes.extend(doubts.into_iter().map(|doubt| build_late_result_caveat(node, doubt, true)));
         self.results.push(result);
     }
 
@@ -141,7 +141,7 @@ fn replace_missing_result_reason(reason: &mut String, node: &NodeName, text: &st
     }
 }
 
-fn late_caveat(node: &NodeName, text: String, matters: bool) -> Caveat {
+fn build_late_result_caveat(node: &NodeName, text: String, matters: bool) -> Caveat {
     Caveat { doubt: CaveatKind::CameLate, subject: format!("node {node}"), text, matters }
 }
 

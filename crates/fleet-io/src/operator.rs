@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// Receives remarks about runs in addition to their events, and prints or logs them. Its functions must not block.
 pub trait RunOperator: Send + Sync {
     fn remark(&self, text: fmt::Arguments<'_>);
-    /// A run has ended without a report, and these files of it were kept.
+    /// Called when a run has ended without a report, but some of its files were kept.
     fn on_kept_files(&self, kept: &UnlistedRun);
-    /// A run has ended with this report, also if the report could not be stored.
+    /// Called when a run has ended with this report, even if the report could not be stored.
     fn on_report(&self, _report: &RunReport) {}
     /// Returns whether the user wants to end the current wait.
     fn is_interrupted(&self) -> bool;
@@ -23,7 +23,7 @@ pub type SharedOperator = Arc<dyn RunOperator>;
 /// Returns a function that decides what to do about nodes that other controllers lead. It decides to wait until the
 /// user interrupts. If a controller that is known to be running leads one of the nodes, it waits only if `waits` is
 /// set. When it first decides to wait, it names the nodes to the user.
-pub(crate) fn waiting_policy(
+pub(crate) fn build_waiting_policy(
     operator: &dyn RunOperator,
     waits: bool,
 ) -> impl FnMut(&HeldNodes) -> HeldNodesDecision {

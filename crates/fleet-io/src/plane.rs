@@ -1,18 +1,18 @@
-//! Provides the agent's data plane: the rig on this machine's interfaces, or the plane for probes if the plan has
-//! probes. The machine is lent to a fleet, or used by its own user.
+//! Provides the agent's data plane: the test rig that sends streams, or the plane for probes if the plan has probes.
+//! This machine is either lent to a fleet or used by its own user.
 
 use crate::probes::{ProbeDataPlane, ProbePolicy};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
-use packetrig_engine::packet::KeptPorts;
+use packetrig_engine::packet::ReusablePorts;
 use packetrig_engine::process::EngineCommand;
-use packetrig_engine::rig::{DataPlane, MachinePorts, OwnerPermit, RigOptions, RigSite, TestRig};
+use packetrig_engine::rig::{DataPlane, MachinePorts, OwnerPermit, PlanPortLocations, RigOptions, TestRig};
 use packetrig_fleet::message::RunPreparation;
 use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortLocation};
 use packetrig_report::NodeName;
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
 
 /// Source of data planes for runs.
 pub trait PlaneSource {
-    /// Opens the ports that the preparation names. `plan` is the plan that was read from its document.
+    /// Opens the ports that the run needs on this machine. `plan` is the parsed document of the preparation.
     fn prepare_plane(
         &mut self,
         preparation: &RunPreparation,
@@ -34,17 +34,17 @@ pub trait PlaneSource {
     fn close_unused_ports(&mut self, _now: MonoTime) {}
 }
 
-/// The engine's rig on this machine's interfaces.
+/// Source of the data planes that use this machine's interfaces.
 #[derive(Clone, Debug, Default)]
-pub struct EnginePlane {
+pub struct EnginePlaneSource {
     /// What this machine lends to a fleet; `None`: its own user runs plans on it.
     lent: Option<LentMachine>,
     /// The program that sends with back end `process`. It is not part of a preparation, so that no message
     /// can name a program to start.
     engine: Option<EngineCommand>,
     /// Ports that stay open between runs.
-    kept: Option<KeptPorts>,
-    /// State of the time for which ports stay open on a lent machine.
+    kept: Option<ReusablePorts>,
+    /// How long ports stay open between runs on a lent machine.
     keeping: PortRetentionTime,
 }
 
@@ -66,11 +66,11 @@ pub struct LentMachine {
     pub node: NodeName,
     /// Holds the deadline until which its ports may send.
     pub gate: SendGate,
-    /// Limits of its owner.
+    /// Limits of the owner for plans.
     pub permit: Arc<dyn OwnerPermit>,
     /// Interfaces that the owner confirmed for test traffic.
     pub confirmed: BTreeSet<PortLocation>,
-    /// Directory of captures, with a directory for each run.
+    /// Directory of captures, with one subdirectory for each run.
     pub captures: PathBuf,
     /// Measured limits of this machine's back ends.
     pub limits: Vec<RigLimit>,
@@ -113,14 +113,14 @@ impl LentMachine {
 
     fn rig_options(&self, preparation: &RunPreparation) -> Result<RigOptions, Error> {
         Ok(RigOptions {
-            terms: RunTerms {
+            terms: SharedRunOptions {
                 back_end: preparation.terms.back_end.or(self.back_end),
                 limits: self.limits.clone(),
                 ..preparation.terms.clone()
             },
             confirmed: self.confirmed.clone(),
             capture_dir: Some(self.run_capture_directory(&preparation.run)?),
-            site: RigSite::PartOfFleet {
+            site: PlanPortLocations::PartOfFleet {
                 places: self.local_port_locations(preparation)?,
                 permit: Arc::clone(&self.permit),
             },
@@ -156,7 +156,7 @@ fn local_rig_options(
         terms: preparation.terms.clone(),
         confirmed: confirmed.collect(),
         capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
-        site: RigSite::EveryPortHere,
+        site: PlanPortLocations::EveryPortHere,
         // The user's own run needs no lease: it ends with this process.
         gate: SendGate::without_lease(),
         run: preparation.run.clone(),
@@ -164,7 +164,7 @@ fn local_rig_options(
     })
 }
 
-impl EnginePlane {
+impl EnginePlaneSource {
     /// Creates the source for a node of a fleet. It opens those ports of a plan that are on this machine, if
     /// the owner allows it.
     pub const fn for_lent_machine(machine: LentMachine) -> Self {
@@ -183,12 +183,12 @@ impl EnginePlane {
     /// does not use are closed, too.
     #[must_use]
     pub fn with_ports_kept_open(self) -> Self {
-        Self { kept: Some(KeptPorts::default()), ..self }
+        Self { kept: Some(ReusablePorts::default()), ..self }
     }
 
     /// Applies the requested time for which ports stay open after this run. Returns the store of open ports; `None` if
     /// no ports stay open, in which case kept ports are closed.
-    fn apply_port_retention(&mut self, preparation: &RunPreparation) -> Option<KeptPorts> {
+    fn apply_port_retention(&mut self, preparation: &RunPreparation) -> Option<ReusablePorts> {
         if self.lent.is_none() {
             return self.kept.clone();
         }
@@ -209,7 +209,7 @@ impl EnginePlane {
     }
 }
 
-impl PlaneSource for EnginePlane {
+impl PlaneSource for EnginePlaneSource {
     fn prepare_plane(
         &mut self,
         preparation: &RunPreparation,
@@ -222,8 +222,8 @@ impl PlaneSource for EnginePlane {
         if let Some(probes) = plan.probes.clone() {
             let lent = self.lent.as_ref().ok_or_else(not_lent_error)?;
             let plane = ProbeDataPlane::prepare_probes(preparation, &plan, probes, lent)?;
-            // The run does not take the interface for itself: it sends and receives beside the kernel, with
-            // the kernel's addresses.
+            // The list of open ports is empty: probes share the interface with the kernel and
+            // use the kernel's addresses.
             return Ok((Box::new(plane), Vec::new()));
         }
         let options = match &self.lent {

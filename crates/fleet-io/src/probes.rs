@@ -1,4 +1,5 @@
-//! The data plane of a run with probes: reflectors are its receivers, probe senders its senders.
+//! The data plane of a run with probes. Instead of receivers it has reflectors, and its senders send probes. A line is
+//! the probes from one port to one destination.
 //!
 //! ```text
 //!  prepare   the owner's permits are checked for every line, before a socket is opened
@@ -24,7 +25,7 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, SteeredPlane};
 use packetrig_fleet::message::RunPreparation;
 use packetrig_plan::probes::ProbePlan;
-use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth};
+use packetrig_plan::{Plan, PlanChange, PlanGrowth, StreamResumePoint};
 use packetrig_probe::ProbePermit;
 use packetrig_probe::choice::CalibrationResult;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
@@ -47,7 +48,7 @@ pub struct ProbePolicy {
     pub today: DateReader,
 }
 
-/// Reads today's date, in the form of permits.
+/// Reads today's date, in the form `2027-01-31`, as permits have it.
 #[derive(Clone, Copy, Debug)]
 pub struct DateReader(pub fn() -> String);
 
@@ -110,7 +111,7 @@ impl ProbeDataPlane {
         sent
     }
 
-    /// Offset of the wall clock, with a bound that holds from arming until now.
+    /// Returns the offset of the wall clock from the monotonic clock, with a bound that holds from arming until now.
     fn wall_clock_offset(&self) -> WallClockOffset {
         let now = clock::measure_realtime_offset();
         // If the wall clock was set in between, it is unknown which timestamps are before and which after that.
@@ -152,7 +153,7 @@ impl DataPlane for ProbeDataPlane {
 
     fn senders_done(&mut self) -> bool {
         let is_done = self.senders.iter().all(RunningSender::is_done);
-        // A node without senders is done at once, but its part must not end before the start.
+        // A node without senders is done at once, but its part of the run must not end before the start.
         let is_over = is_done && (self.started.is_some_and(|at| now() >= at) || self.is_interrupted);
         if is_over && self.started.is_some() {
             self.senders_done.get_or_insert_with(now);
@@ -170,14 +171,14 @@ impl DataPlane for ProbeDataPlane {
     }
 
     fn stop_senders(&mut self) {
-        // This is read before the senders are stopped: a stop after their end interrupts nothing.
+        // `senders_done` is called before the senders are stopped: a stop after their end interrupts nothing.
         self.is_interrupted |= !self.senders_done();
         self.senders.iter().for_each(RunningSender::stop_sending);
     }
 
     fn finish_run(&mut self, node: &str, _: &[SentTotal]) -> Result<NodeResult, Error> {
         self.stop_senders();
-        // A run that was stopped before the start has an empty part, which begins now.
+        // If the run was stopped before the start, its result is empty and begins now.
         let started = self.started.unwrap_or_else(now);
         let mut sent = self.end_senders();
         sent.lines.append(&mut self.failed);
@@ -191,7 +192,7 @@ impl DataPlane for ProbeDataPlane {
         let interrupted = self.is_interrupted.then(|| Caveat {
             doubt: CaveatKind::Interrupted,
             subject: node.to_owned(),
-            text: "stopped before its probes were sent".to_owned(),
+            text: "stopped before all its probes were sent".to_owned(),
             matters: true,
         });
         Ok(NodeResult {
@@ -219,11 +220,11 @@ impl SteeredPlane for ProbeDataPlane {
         Err(NOT_STEERED_ERROR)
     }
 
-    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
+    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<StreamResumePoint>, Error> {
         Err(NOT_STEERED_ERROR)
     }
 
-    fn announce_change(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), Error> {
+    fn announce_change(&mut self, _: &[StreamResumePoint], _: Option<MonoTime>) -> Result<(), Error> {
         Err(NOT_STEERED_ERROR)
     }
 

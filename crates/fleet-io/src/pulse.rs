@@ -26,7 +26,7 @@ pub(crate) struct ProcessStandstill {
 }
 
 impl ProcessStandstill {
-    /// Returns the part of the standstill after `start`; `None` if it was over before.
+    /// Returns the part of the standstill after `start`; `None` if the standstill was over before.
     fn standstill_after(&self, start: MonoTime) -> Option<Self> {
         let until = self.from + self.length;
         let from = self.from.max(start);
@@ -35,7 +35,7 @@ impl ProcessStandstill {
 }
 
 /// Builds one caveat about all standstills of a node after its start; `None` if all of them were over before.
-pub(crate) fn standstill_caveat(
+pub(crate) fn build_standstill_caveat(
     standstills: &[ProcessStandstill],
     node: &str,
     start: MonoTime,
@@ -49,7 +49,8 @@ pub(crate) fn standstill_caveat(
     let times = match after.len() {
         1 => format!("for {longest}, beginning {} after the start", when(worst.from)),
         many => format!(
-            "{many} times between {} and {} after the start, at most for {longest} (beginning {})",
+            "for up to {longest}, {many} times between {} and {} after the start (the longest time began \
+             at {})",
             when(first),
             when(last),
             when(worst.from)
@@ -65,15 +66,15 @@ fn to_seconds(time: Nanos) -> f64 {
     time.as_u64() as f64 / 1e9
 }
 
-/// Handle of the watching thread. Dropping it ends the thread.
+/// Handle of the watching thread. Dropping the handle ends the thread.
 #[derive(Debug)]
-pub(crate) struct ProcessPulse {
+pub(crate) struct StandstillWatcher {
     found: Arc<Mutex<Vec<ProcessStandstill>>>,
     quit: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl ProcessPulse {
+impl StandstillWatcher {
     pub(crate) fn start_watching() -> Result<Self, Error> {
         let found = Arc::new(Mutex::new(Vec::new()));
         // No message is ever sent through this channel: the thread only waits for the end of the channel.
@@ -92,7 +93,7 @@ impl ProcessPulse {
     }
 }
 
-impl Drop for ProcessPulse {
+impl Drop for StandstillWatcher {
     fn drop(&mut self) {
         // The thread waits on the channel. Closing the channel ends that wait at once.
         self.quit = None;
@@ -127,8 +128,9 @@ mod tests {
     fn only_what_happened_after_the_start_is_doubted() {
         let at = |ms: u64| MonoTime::from_nanos(ms * 1_000_000);
         let still = |from, length| ProcessStandstill { from: at(from), length: Nanos::from_millis(length) };
-        assert_eq!(standstill_caveat(&[still(1000, 5000)], "r1", at(6000)), None);
-        let text = |stills: &[ProcessStandstill]| standstill_caveat(stills, "r1", at(4000)).unwrap().text;
+        assert_eq!(build_standstill_caveat(&[still(1000, 5000)], "r1", at(6000)), None);
+        let text =
+            |stills: &[ProcessStandstill]| build_standstill_caveat(stills, "r1", at(4000)).unwrap().text;
         let one = text(&[still(1000, 5000)]);
         assert!(one.contains("for 2.0 s, beginning 0.0 s after"), "{one}");
         let one = text(&[still(0, 100), still(7000, 1500)]);
@@ -136,7 +138,7 @@ mod tests {
         let many = text(&[still(7000, 1500), still(9000, 2500), still(20_000, 1100)]);
         assert!(
             many.contains(
-                "3 times between 3.0 s and 17.1 s after the start, at most for 2.5 s (beginning 5.0 s)"
+                "for up to 2.5 s, 3 times between 3.0 s and 17.1 s after the start (the longest time began at 5.0 s)"
             ),
             "{many}"
         );

@@ -1,4 +1,5 @@
-//! Streams that come to this node from other nodes, and the relations of their senders' clocks to its own.
+//! Streams that come to this node from other nodes, and the differences between their senders' clocks
+//! and this node's clock.
 //!
 //! This module only computes. A changed plan is used as soon as the change is final, so that the latency of an added
 //! stream is measured from its first frame.
@@ -42,7 +43,8 @@ impl RemoteStreams {
         self.streams = find_remote_streams(plan, &self.places, &self.own);
     }
 
-    /// Returns the shift between each sender's clock and this node's at `now`, with the index of the stream.
+    /// Returns the index of each remote stream, with the shift at `now` between its sender's clock
+    /// and this node's clock.
     pub(crate) fn clock_shifts(&self, own: &ClockFit, now: MonoTime) -> Vec<(usize, ClockShift)> {
         let streams = self.streams.iter();
         let shifts = streams.filter_map(|(stream, node)| {

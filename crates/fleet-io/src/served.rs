@@ -1,5 +1,5 @@
-//! Runs of a service. Each configuration is an ordinary steered run; its result is stored when the
-//! next configuration replaces it.
+//! Runs of a service (a server with the OTG API). Each configuration becomes a steered run; the result of the run is
+//! stored when the next configuration replaces it.
 
 mod keeping;
 mod machine;
@@ -18,7 +18,7 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Terms that are the same for all runs of a service.
+/// Settings that are the same for all runs of a service.
 pub struct ServedTerms {
     /// Makes the options of the next run, with a new run ID. Captures and limits are added when the run is opened.
     pub options: Box<dyn Fn() -> RunOptions + Send + Sync>,

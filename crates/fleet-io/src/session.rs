@@ -18,7 +18,7 @@ use packetrig_plan::{GrowingPlan, Plan, PlanChange, PlanDocument, PlanParseOptio
 use packetrig_report::RunReport;
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::{NodeFault, RunState};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::Blame;
 use packetrig_units::Nanos;
 use std::cell::Cell;
@@ -84,7 +84,7 @@ impl RunSession {
         options: RunOptions,
         mut on_event: impl FnMut(&RunEvent) + Send + 'static,
     ) -> Result<Self, Error> {
-        let options = RunOptions { terms: RunTerms { steered: true, ..options.terms }, ..options };
+        let options = RunOptions { terms: SharedRunOptions { steered: true, ..options.terms }, ..options };
         let (requests, inbox) = unbounded();
         let (ready, is_ready) = bounded(1);
         let plan = GrowingPlan::new(Arc::clone(document.plan()));
@@ -108,7 +108,7 @@ impl RunSession {
         }
     }
 
-    /// Sets the keeper for the result. It gets the result when the run is closed as a [`SteeredRun`].
+    /// Sets the keeper, which gets the result of the run when the run is closed as a [`SteeredRun`].
     pub(crate) fn with_keeper(mut self, keeper: Box<dyn RunKeeper>) -> Self {
         self.keeper = Some(keeper);
         self

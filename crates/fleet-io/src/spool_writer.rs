@@ -1,8 +1,8 @@
-//! Writes samples to the spool and deletes stored segments that the controller has, on its own thread.
+//! Writes samples to the spool, and deletes segments that the controller has stored, on a separate thread.
 //!
-//! A disk may take seconds for either, but the agent's loop renews leases that last for only two seconds. So while
-//! senders run, that loop only queues orders here. Beginning and ending a journal wait for the disk, but nothing is
-//! sent at that time.
+//! A disk may take seconds for a write or a deletion, but the agent's loop renews leases that last for only two
+//! seconds. So while senders run, that loop only queues orders here. Beginning and ending a journal wait for the disk,
+//! but nothing is sent at that time.
 //!
 //! Invariant: at most one sample waits. A newer sample replaces it, because counts are cumulative.
 
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// A journal, with its run and attempt.
+/// The journal in the spool for the samples and the result of one attempt of a run.
 #[derive(Debug)]
 pub(crate) struct RunJournal {
     pub(crate) run: RunId,
@@ -42,7 +42,7 @@ pub(crate) type WaitingSegments = (RunId, u32, u64);
 /// Directories that the thread uses, and the callback for its writes.
 pub(crate) struct WriterDirectories {
     pub(crate) spool: ResultSpool,
-    /// Directory of captures until they are collected, with a directory for each run.
+    /// Directory of captures until they are collected, with one subdirectory for each run.
     pub(crate) captures: PathBuf,
     /// Called after each write, with an error text if segments could not be deleted.
     pub(crate) on_write: Box<dyn Fn(Option<String>) + Send>,
@@ -78,7 +78,7 @@ struct WriterState {
 }
 
 impl WriterState {
-    fn has_orders(&self) -> bool {
+    fn has_queued_writes(&self) -> bool {
         self.sample.is_some() || !self.stored.is_empty()
     }
 }
@@ -108,8 +108,9 @@ impl SpoolWriter {
     /// Waits until all earlier samples are written, and passes the journal to `change`, which may replace it.
     /// Waits for the disk.
     pub(crate) fn change_journal<T>(&self, change: impl FnOnce(&mut Option<RunJournal>) -> T) -> T {
-        let mut state =
-            self.shared.wait_while(|state| !state.has_ended && (state.is_writing || state.has_orders()));
+        let mut state = self
+            .shared
+            .wait_while(|state| !state.has_ended && (state.is_writing || state.has_queued_writes()));
         // The stored failure is about the previous journal. Beginning or ending a journal returns disk errors itself.
         state.failure = None;
         let changed = change(&mut state.journal);
@@ -117,7 +118,7 @@ impl SpoolWriter {
         changed
     }
 
-    /// Returns whether the journal belongs to this attempt. Waits for a write in progress, but not for queued ones.
+    /// Returns whether the journal belongs to this attempt. Waits for a write in progress, but not for queued writes.
     pub(crate) fn has_journal_of_attempt(&self, head: &MessageHead) -> bool {
         let state = self.shared.wait_while(|state| !state.has_ended && state.is_writing);
         state.journal.as_ref().is_some_and(|kept| kept.belongs_to_attempt(head))
@@ -165,10 +166,10 @@ struct WriterThread {
     shared: Arc<WriterShared>,
 }
 
-/// Tells the callers of the thread that it has ended.
-struct EndNotice(Arc<WriterShared>);
+/// Records that the thread has ended, even after a panic, so that no caller waits for it for ever.
+struct MarkEndedOnDrop(Arc<WriterShared>);
 
-impl Drop for EndNotice {
+impl Drop for MarkEndedOnDrop {
     fn drop(&mut self) {
         self.0.lock_writer().has_ended = true;
         self.0.changed.notify_all();
@@ -177,10 +178,10 @@ impl Drop for EndNotice {
 
 impl WriterThread {
     fn write_segments_until_over(self) {
-        let _notice = EndNotice(Arc::clone(&self.shared));
+        let _notice = MarkEndedOnDrop(Arc::clone(&self.shared));
         loop {
-            let mut state = self.shared.wait_while(|state| !state.is_over && !state.has_orders());
-            if !state.has_orders() {
+            let mut state = self.shared.wait_while(|state| !state.is_over && !state.has_queued_writes());
+            if !state.has_queued_writes() {
                 return;
             }
             let (sample, stored) = (state.sample.take(), std::mem::take(&mut state.stored));
@@ -198,11 +199,13 @@ impl WriterThread {
             state.journal = journal;
             state.waiting = waiting;
             state.is_writing = false;
-            // The first failure is kept for the next caller; later failures are mostly its consequences.
+            // The first failure is kept for the next caller; later failures are usually consequences of the first.
             state.failure = state.failure.take().or_else(|| written.err());
             drop(state);
             self.shared.changed.notify_all();
-            let trouble = deleted.err().map(|error| format!("cannot delete stored results: {error}"));
+            let trouble = deleted
+                .err()
+                .map(|error| format!("cannot delete results that the controller has stored: {error}"));
             (self.places.on_write)(trouble);
         }
     }

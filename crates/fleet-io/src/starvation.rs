@@ -3,7 +3,7 @@
 use packetrig_fleet::hello::STARVATION_WINDOW;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Delay of a wake-up that is usual on a busy machine.
+/// Longest delay of a wake-up that is not counted, because it is usual on a busy machine.
 const USUAL_WAKE_UP_DELAY: Nanos = Nanos::from_millis(50);
 
 /// Sum of the delays in the last one to two windows of [`STARVATION_WINDOW`].

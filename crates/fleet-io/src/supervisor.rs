@@ -22,7 +22,7 @@ use std::time::Duration;
 pub const WORKER_KILL_GRACE: Nanos = Nanos::from_millis(500);
 /// Interval of the supervisor's checks.
 const WORKER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// The same interval, as the longest time that one check adds to the overdue time.
+/// Longest time that one check adds to the overdue time: the planned interval of the checks.
 const MAX_OVERDUE_PER_CHECK: Nanos = Nanos::from_millis(50);
 /// A pause between two checks that is longer than this is logged.
 const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
@@ -35,7 +35,7 @@ const WORKER_RESTART_PAUSE: Duration = Duration::from_millis(500);
 pub struct SendDeadlineFile(File);
 
 impl SendDeadlineFile {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     pub fn open_file(path: &Path) -> io::Result<Self> {
         private_files::open_or_create(path).map(Self)
     }
@@ -56,7 +56,7 @@ impl SendDeadlineFile {
 /// stops, or both processes get no processor, a deadline that passes meanwhile is not the worker's fault: its senders
 /// check the clock themselves before they send again.
 #[derive(Debug)]
-struct OverdueWatch {
+struct OverdueTimer {
     last_ns: u64,
     overdue: Nanos,
 }
@@ -69,7 +69,7 @@ struct OverdueCheckResult {
     stood_still: Option<Nanos>,
 }
 
-impl OverdueWatch {
+impl OverdueTimer {
     const fn new(now_ns: u64) -> Self {
         Self { last_ns: now_ns, overdue: Nanos::ZERO }
     }
@@ -81,7 +81,7 @@ impl OverdueWatch {
         if deadline_ns == 0 || late == 0 {
             self.overdue = Nanos::ZERO;
         } else {
-            // A check counts for its planned waiting time, however late it came.
+            // A check adds at most the planned interval, however late it came.
             self.overdue += since.min(MAX_OVERDUE_PER_CHECK).min(Nanos::new(late));
         }
         OverdueCheckResult {
@@ -109,7 +109,7 @@ pub fn supervise_worker(
     log: &mut dyn FnMut(String),
 ) -> io::Result<SupervisionEndReason> {
     loop {
-        // The deadline of the worker before must not count for the next one.
+        // The deadline of the previous worker must not count for the next worker.
         watch.write_deadline(0)?;
         let mut child = start().spawn()?;
         match watch_worker(watch, &mut child, stop, log)? {
@@ -132,7 +132,7 @@ fn watch_worker(
 ) -> io::Result<Option<SupervisionEndReason>> {
     let mut asked = false;
     let mut killed = false;
-    let mut overdue = OverdueWatch::new(clock::boottime_ns());
+    let mut overdue = OverdueTimer::new(clock::boottime_ns());
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(decide_after_exit(status, asked, log));
@@ -140,7 +140,7 @@ fn watch_worker(
         if stop() && !asked {
             asked = true;
             // A worker that has just ended need not be asked to stop.
-            ignore_failure(process::ask_process_to_end(child.id()));
+            ignore_failure(process::send_sigterm_to_process(child.id()));
         }
         // The worker is killed only once: it stays overdue until the kernel has ended it.
         let found = overdue.check_deadline(watch.read_deadline(), clock::boottime_ns());
@@ -234,7 +234,7 @@ mod tests {
 
     /// Looks at these times, in milliseconds, at a worker that must have stopped at 1000; when it is killed.
     fn killed_at(looks: impl IntoIterator<Item = u64>) -> Option<u64> {
-        let mut watch = OverdueWatch::new(0);
+        let mut watch = OverdueTimer::new(0);
         looks.into_iter().find(|ms| watch.check_deadline(1_000_000_000, ms * 1_000_000).is_overdue)
     }
 
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(killed_at((0..950).step_by(50).chain((11_000..13_000).step_by(50))), Some(11_450));
         // One of a hundred on two processors.
         assert_eq!(killed_at((0..9000).step_by(400)), Some(4800));
-        let mut watch = OverdueWatch::new(0);
+        let mut watch = OverdueTimer::new(0);
         assert_eq!(watch.check_deadline(0, 3_000_000_000).stood_still, Some(Nanos::from_secs(3)));
         assert_eq!(watch.check_deadline(0, 3_050_000_000), OverdueCheckResult::default());
     }

@@ -10,7 +10,7 @@ use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, NodeReply, RunPreparation, SentTotal};
 use packetrig_fleet::served::SteeredRun as _;
-use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, PlanParseOptions};
+use packetrig_plan::{Plan, PlanChange, PlanDocument, PlanGrowth, PlanParseOptions, StreamResumePoint};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::{RunOutcome, RunState};
 use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, RunId, RunReport};
@@ -19,7 +19,7 @@ use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -119,10 +119,10 @@ impl SteeredPlane for OpenFake {
             _ => "steer: another",
         })
     }
-    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<StreamResumePoint>, EngineError> {
         panic!("one node makes a change at once")
     }
-    fn announce_change(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce_change(&mut self, _: &[StreamResumePoint], _: Option<MonoTime>) -> Result<(), EngineError> {
         panic!("one node makes a change at once")
     }
     fn begin_change(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
@@ -167,8 +167,8 @@ fn result(node: &str, start: MonoTime) -> NodeResult {
     }
 }
 
-fn terms() -> RunTerms {
-    RunTerms { tag_key: 77, seed: 5, ..RunTerms::default() }
+fn terms() -> SharedRunOptions {
+    SharedRunOptions { tag_key: 77, seed: 5, ..SharedRunOptions::default() }
 }
 
 fn options() -> RunOptions {

@@ -23,8 +23,8 @@ pub fn trial_result(order: &TrialRequest, report: &RunReport) -> TrialResult {
         received: received_frames(report),
         lost,
         sending: report.sending.unwrap_or(Nanos::ZERO),
-        latency: trial_latency(report),
-        streams: report.streams.iter().map(stream_trial).collect(),
+        latency: combine_stream_latencies(report),
+        streams: report.streams.iter().map(build_stream_trial_result).collect(),
         caveats: report.caveats.iter().map(|caveat| format!("{}: {}", caveat.subject, caveat.text)).collect(),
         rig_fault: find_rig_fault(report, lost, sent_late),
         overhead: Nanos::ZERO,
@@ -33,7 +33,7 @@ pub fn trial_result(order: &TrialRequest, report: &RunReport) -> TrialResult {
     }
 }
 
-/// Number of different frames that arrived.
+/// Counts the distinct frames that arrived, over all streams.
 fn received_frames(report: &RunReport) -> u64 {
     let arrived = report.streams.iter().filter_map(|stream| stream.received.as_ref());
     // Saturating: counts of other machines may be near `u64::MAX`.
@@ -51,7 +51,7 @@ fn count_lost_frames(stream: &StreamReport) -> LostFrames {
     }
 }
 
-fn stream_trial(stream: &StreamReport) -> StreamTrial {
+fn build_stream_trial_result(stream: &StreamReport) -> StreamTrial {
     let sent = stream.sent.as_ref();
     let times = OutageTimes::from_stream(stream);
     StreamTrial {
@@ -62,7 +62,7 @@ fn stream_trial(stream: &StreamReport) -> StreamTrial {
         longest_outage: times.as_ref().map(|times| times.longest.most),
         least_longest_outage: times.as_ref().map(|times| times.longest.least),
         loss_of_connectivity: times.map(|times| times.in_all),
-        last_loss: last_loss_time(stream),
+        last_loss: due_time_of_last_loss(stream),
     }
 }
 
@@ -103,7 +103,8 @@ impl OutageTimes {
     }
 }
 
-/// Largest delay of a frame's departure after its due time.
+/// Returns the largest delay of a frame's departure after its due time, with the error of the timestamp added; 0 if the
+/// sender did not report.
 fn largest_send_delay(stream: &StreamReport) -> Nanos {
     let Some(sent) = &stream.sent else { return Nanos::ZERO };
     let errors = [sent.send_error, sent.stamp_bound].into_iter().flatten();
@@ -141,7 +142,7 @@ fn rounded_nanos(ns: f64) -> Nanos {
 }
 
 /// Due time of the last lost frame, relative to the due time of the stream's first frame.
-fn last_loss_time(stream: &StreamReport) -> Option<Nanos> {
+fn due_time_of_last_loss(stream: &StreamReport) -> Option<Nanos> {
     let last = stream.outages.as_ref()?.listed.iter().map(|row| row.last).max()?;
     let milli = u128::from(stream.asked_milli?);
     // The rate is in thousandths of a frame per second, so 10^12 over the
@@ -151,7 +152,7 @@ fn last_loss_time(stream: &StreamReport) -> Option<Nanos> {
 
 /// Latency over all streams: smallest minimum, largest maximum, and mean weighted by frames. Percentiles are those of
 /// the worst stream, because percentiles of streams cannot be combined.
-fn trial_latency(report: &RunReport) -> Option<TrialLatency> {
+fn combine_stream_latencies(report: &RunReport) -> Option<TrialLatency> {
     let streams: Vec<&LatencyReport> = report
         .streams
         .iter()
@@ -184,7 +185,8 @@ fn mean_error_bound(latency: &LatencyReport) -> Nanos {
 /// Losses in doubt are negligible up to the losses divided by this number.
 const NEGLIGIBLE_DOUBT_DIVISOR: u64 = 10;
 
-/// Returns the reason why the trial proves nothing certain about the device, if there is one.
+/// Returns the reason why the rig may have falsified the trial, so that it proves nothing about the device; `None` if
+/// there is no such reason.
 fn find_rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<String> {
     if report.outcome.state() != RunState::Complete {
         return Some(format!("the outcome of the run is {}", report.outcome.state()));
@@ -235,10 +237,10 @@ fn frames_sent_late(order: &TrialRequest, report: &RunReport) -> u64 {
 
 fn count_late_frames(sent: &SentFrames) -> Option<u64> {
     let taken = sent.first.zip(sent.last).map(|(first, last)| last.saturating_sub(first));
-    frames_beyond_time(sent.frames, taken?, sent.rate_error_ppm?)
+    count_frames_sent_after_end(sent.frames, taken?, sent.rate_error_ppm?)
 }
 
-fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<u64> {
+fn count_frames_sent_after_end(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<u64> {
     // A sender that was too fast has a positive error, and no late frames.
     let slower = u128::from(rate_error_ppm.min(0).unsigned_abs());
     // The number is rounded up: a part of a frame that is late counts as a late frame.
@@ -248,7 +250,7 @@ fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<
     (!is_negligible).then(|| share(frames))
 }
 
-/// Returns whether a caveat that matters is about the rig. A load near the rig's own limit is also about the rig,
+/// Returns whether a caveat matters and is about the rig. A load near the rig's own limit is also about the rig,
 /// because then the rig itself may have lost frames.
 fn is_caveat_about_rig(caveat: &Caveat) -> bool {
     caveat.matters && !matches!(caveat.doubt, CaveatKind::ForeignFrames | CaveatKind::Clock)
@@ -281,7 +283,7 @@ mod tests {
 
     #[test]
     fn slow_sender_frames_are_late_beyond_half_percent() {
-        let late = |ppm, taken_ms| frames_beyond_time(10_000, Nanos::from_millis(taken_ms), ppm);
+        let late = |ppm, taken_ms| count_frames_sent_after_end(10_000, Nanos::from_millis(taken_ms), ppm);
         assert_eq!(
             [(40_000, 1000), (-5_000, 1000), (-10_000, 200)].map(|(ppm, ms)| late(ppm, ms)),
             [None; 3]

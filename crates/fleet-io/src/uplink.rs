@@ -12,10 +12,10 @@ mod observer;
 pub use observer::{UplinkObserver, UplinkStatus};
 
 use crate::agent::now;
-use crate::captures::SharedAllowance;
+use crate::captures::SharedCaptureAllowance;
 use crate::error::{Error, ignore_failure};
 use crate::spool_writer::{RunJournal, SpoolWriter, WaitingSegments, WriterDirectories};
-use packetrig_fleet::fabric::{self, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{self, ResultSender, SegmentId};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
 use packetrig_report::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -33,14 +33,14 @@ const SEGMENT_RESEND_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// Maximum number of segments that are handed over before other work is checked.
 const MAX_SEGMENTS_PER_BATCH: usize = 64;
 
-/// Opens the connection for results; called again when it is lost.
-pub type UplinkOpener = Box<dyn FnMut() -> Result<Box<dyn ResultOutlet>, fabric::Error> + Send>;
+/// Opens the connection for results; called again when the connection is lost.
+pub type UplinkOpener = Box<dyn FnMut() -> Result<Box<dyn ResultSender>, fabric::Error> + Send>;
 
-/// Source of a node's results.
+/// The node whose results are sent, with its spool and its captures.
 #[derive(Clone, Debug)]
 pub struct UplinkSource {
     pub spool: ResultSpool,
-    /// Directory of captures until they are collected, with a directory for each run.
+    /// Directory of captures until they are collected, with one subdirectory for each run.
     pub captures: PathBuf,
     /// Maximum number of bytes of a run's captures, all files and all attempts together, that leave the node.
     pub capture_bytes: u64,
@@ -51,7 +51,7 @@ pub struct UplinkSource {
 pub struct ResultUplink {
     spool: ResultSpool,
     writer: SpoolWriter,
-    captures: SharedAllowance,
+    captures: SharedCaptureAllowance,
     shared: Arc<UplinkShared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -89,7 +89,8 @@ impl UplinkShared {
         self.changed.notify_all();
     }
 
-    /// Records that the writer has written, and its problem if it could not delete stored segments.
+    /// Called after each write to the spool: announces new segments, and records the error if stored segments
+    /// could not be deleted.
     fn record_write(&self, trouble: Option<String>) {
         self.lock_uplink().remarks.extend(trouble);
         self.announce_segments();
@@ -120,9 +121,9 @@ impl ResultUplink {
         Ok(Self { spool, writer, captures: allowance, shared, thread })
     }
 
-    /// Returns the count of capture bytes that have left the node, by
-    /// run. [`CaptureServer`](crate::CaptureServer) shares it.
-    pub fn capture_allowance(&self) -> SharedAllowance {
+    /// Returns the limit and the counts for capture bytes that leave the node. The
+    /// [`CaptureServer`](crate::CaptureServer) uses the same value.
+    pub fn capture_allowance(&self) -> SharedCaptureAllowance {
         Arc::clone(&self.captures)
     }
 
@@ -157,7 +158,7 @@ impl ResultUplink {
     /// Ends the run without a result. Its stored samples stay in the spool only if `is_worth` is set.
     pub(crate) fn leave_run(&mut self, is_worth: bool) -> Result<(), Error> {
         self.writer.change_journal(|kept| match kept.take() {
-            // Dropping a journal ends it as cut short.
+            // Dropping a journal ends it without a result.
             Some(before) if is_worth => {
                 drop(before);
                 self.shared.announce_segments();
@@ -232,7 +233,7 @@ fn store_capture(
     journal: &mut NodeJournal,
     path: &Path,
     run: &RunId,
-    allowance: &SharedAllowance,
+    allowance: &SharedCaptureAllowance,
 ) -> Result<(), String> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -259,7 +260,7 @@ struct UplinkThread {
     node: NodeName,
     shared: Arc<UplinkShared>,
     open: UplinkOpener,
-    outlet: Option<Box<dyn ResultOutlet>>,
+    outlet: Option<Box<dyn ResultSender>>,
     /// Time at which each waiting segment was passed to the fabric.
     handed: BTreeMap<SegmentId, MonoTime>,
 }
@@ -268,7 +269,7 @@ impl UplinkThread {
     fn send_segments_until_over(mut self) {
         loop {
             let obstacle = self.send_pending_segments().err().map(|error| error.to_string());
-            // With an obstacle, new segments are no reason for an early attempt: it waits the full time.
+            // With an obstacle, new segments are no reason for an early attempt: the thread waits the full time.
             let is_free = obstacle.is_none();
             let mut state = self.shared.lock_uplink();
             state.obstacle = obstacle;
@@ -293,7 +294,7 @@ impl UplinkThread {
         let pending = self.spool.pending_segments(usize::MAX);
         // The list has the order of run, attempt and number, as the spool lists them: `binary_search` relies on it.
         let waits: Vec<SegmentId> = pending.iter().map(|one| one.segment_id(&self.node)).collect();
-        // Segments that were confirmed have left the spool; without this the map would grow with every run.
+        // Segments that were confirmed have left the spool; without this line the map would grow with every run.
         self.handed.retain(|id, _| waits.binary_search(id).is_ok());
         let due = pending
             .into_iter()
@@ -305,7 +306,7 @@ impl UplinkThread {
         Ok(())
     }
 
-    fn open_result_outlet(&mut self) -> Result<&mut Box<dyn ResultOutlet>, fabric::Error> {
+    fn open_result_outlet(&mut self) -> Result<&mut Box<dyn ResultSender>, fabric::Error> {
         let outlet = match self.outlet.take() {
             Some(outlet) => outlet,
             None => (self.open)()?,

@@ -6,12 +6,12 @@
 )]
 
 use packetrig_engine::packet::interface_lock_name;
-use packetrig_fleet_io::{EnginePlane, Error, LocalExecutor, RunOptions, run_document};
+use packetrig_fleet_io::{EnginePlaneSource, Error, LocalExecutor, RunOptions, run_document};
 use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::{RunOutcome, RunState};
 use packetrig_report::{AcceptanceCriteria, RunId, RunReport};
 use packetrig_stats::port::BackEnd;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::{NamespaceLinks, VethEnd};
@@ -42,7 +42,7 @@ fn lab(made: Result<Lab, device::Error>) -> Option<Lab> {
 }
 
 fn keeping() -> LocalExecutor {
-    LocalExecutor(EnginePlane::default().with_ports_kept_open())
+    LocalExecutor(EnginePlaneSource::default().with_ports_kept_open())
 }
 
 /// Sends from the lab's first port to its second. `mtu`: as the plan wants it.
@@ -65,7 +65,12 @@ fn options(key: u64) -> RunOptions {
         run: RunId(format!("kept-{key}")),
         name: "kept".to_owned(),
         started_wall_ns: 1,
-        terms: RunTerms { tag_key: key, seed: 1, back_end: Some(BackEnd::Packet), ..RunTerms::default() },
+        terms: SharedRunOptions {
+            tag_key: key,
+            seed: 1,
+            back_end: Some(BackEnd::Packet),
+            ..SharedRunOptions::default()
+        },
         confirmed: Vec::new(),
         capture_dir: None,
         drain: Nanos::from_millis(300),

@@ -6,12 +6,13 @@ use packetrig_engine::clock::RealClock;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::port::WorkerClock;
 use packetrig_engine::rig::{
-    DataPlane as _, OwnerPermit, PermitQuestion, RigOptions, RigSite, SteeredPlane as _, TestRig,
+    DataPlane as _, OwnerPermit, PermitQuestion, PlanPortLocations, RigOptions, SteeredPlane as _, TestRig,
 };
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_engine::stream::ClockShift;
 use packetrig_plan::{
-    GrowingPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanParseOptions, PlanProblems, PortLocation,
+    GrowingPlan, Plan, PlanChange, PlanGrowth, PlanParseOptions, PlanProblems, PortLocation,
+    StreamResumePoint,
 };
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{
@@ -19,7 +20,7 @@ use packetrig_report::{
 };
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::result::{NodeResult, ReceiveResult, SentTotal};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::{BitRate, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,10 +62,13 @@ fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
     RigOptions {
         engine: None,
         run: String::new(),
-        terms: RunTerms { tag_key: 5, steered, ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: 5, steered, ..SharedRunOptions::default() },
         confirmed: BTreeSet::new(),
         capture_dir: None,
-        site: RigSite::PartOfFleet { places: places.map(place).to_vec(), permit: Arc::new(Generous) },
+        site: PlanPortLocations::PartOfFleet {
+            places: places.map(place).to_vec(),
+            permit: Arc::new(Generous),
+        },
         gate: SendGate::without_lease(),
     }
 }
@@ -254,9 +258,9 @@ impl Pair {
     }
 
     /// Makes them perform the controller's steps.
-    fn change(&mut self, change: &PlanChange) -> Vec<HeldStream> {
+    fn change(&mut self, change: &PlanChange) -> Vec<StreamResumePoint> {
         let steer = &self.read(change);
-        let held: Vec<HeldStream> =
+        let held: Vec<StreamResumePoint> =
             self.rigs.iter_mut().flat_map(|rig| rig.hold_for_change(steer).unwrap()).collect();
         let at = steer.starts_streams().then(|| self.clock.now() + Nanos::from_millis(20));
         for rig in &mut self.rigs {
@@ -366,7 +370,7 @@ fn cross_node_flows_are_steered_without_loss() {
     pair.each(&PlanChange::Stop(vec![0]));
     let stopped = pair.sent()[&0].0;
     let held = pair.change(&PlanChange::Start(vec![0, 3]));
-    assert_eq!(held, [HeldStream { stream: 0, number: stopped, index: 0, mac: None }]);
+    assert_eq!(held, [StreamResumePoint { stream: 0, number: stopped, index: 0, mac: None }]);
     pair.flow(&[0]);
     let rows = pair.close();
     assert_eq!(rows.len(), 4);
@@ -459,7 +463,7 @@ fn foreign_announcement_of_own_stream_is_refused() {
     let mut pair = Pair::open(&links());
     let east = &mut pair.rigs[0];
     east.hold_for_change(&PlanChange::Start(vec![])).unwrap();
-    let held = HeldStream { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
+    let held = StreamResumePoint { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
     let error = east.announce_change(&[held], None).unwrap_err();
     assert!(matches!(error, Error::NotPermitted(_)), "{error}");
 }

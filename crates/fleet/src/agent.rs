@@ -1,16 +1,16 @@
-//! The agent: a node's part in a run, as a pure machine.
+//! The agent, which executes a run on one node: a state machine without input, output or a clock.
 //!
 //! ```text
 //!  idle -> prepared -> armed -> waiting(T) -> running -> stopped -> spooled -> idle
 //!    ^________|__________|__________|____________| abort, or the controller is silent for too long
 //! ```
-//! T is the common start time of all nodes. Orders to the data plane are [`AgentAction`]s. The caller performs them
-//! in order and feeds each outcome back before any other event (those of `Finish` and `Spool` may come later).
-//! Commands may be repeated: a repeated command gets the same answer, and its action is not done twice.
+//! T is the common start time of all nodes. The machine returns [`AgentAction`]s. The caller performs them in order,
+//! and passes each outcome to the machine before any other event (only the outcomes of `Finish` and `Spool` may come
+//! later). Commands may be repeated: a repeated command gets the same answer, and its action is not done twice.
 //!
-//! In a fleet ([`AgentMachine::new_leased`]) the agent sends only while its [lease](crate::lease) is valid,
-//! and its result goes through the spool of its node. When the controller is silent, its senders stop at the
-//! end of the lease, its receivers go on for a while, and the result is kept until a controller collects it.
+//! In a fleet ([`AgentMachine::new_leased`]) the agent sends only while its [lease](crate::lease) is valid, and stores
+//! its result in the spool of its node. If the controller is silent, the senders of the agent stop at the end of the
+//! lease, the receivers continue for a while, and the spool keeps the result until a controller collects it.
 //!
 //! Invariant: an agent sends only after it has acknowledged a commit and the confirmation came in time. It
 //! never obeys a controller with an epoch lower than the highest that it has seen.
@@ -27,7 +27,7 @@ use crate::message::{
     SentTotal, StopReason,
 };
 use changes::{ChangeProgress, LastChange};
-use packetrig_plan::HeldStream;
+use packetrig_plan::StreamResumePoint;
 use packetrig_report::outcome::NodeFault;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -35,14 +35,14 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Minimum time between a confirmation and the start time. A later confirmation is refused, because it would
-/// reach the senders too late.
+/// Minimum time between a confirmation and the start time. A later confirmation is refused, because the senders would
+/// get the start time too late.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
 /// Minimum time between a confirmation and the start time if the agent runs in the controller's own process. A receiver
 /// reads its orders every 5 ms, and must know the start time before the first frame arrives.
 pub const LOCAL_CONFIRM_MARGIN: Nanos = Nanos::from_millis(7);
-/// Largest difference between the start times of the commit and of the confirmation. The node may convert the
-/// second one to its own clock with a better clock fit.
+/// Maximum difference between the start times in the commit and in the confirmation. They may differ because the node
+/// may convert the second one to its own clock with a better clock fit.
 pub const MAX_START_TIME_DIFFERENCE: Nanos = Nanos::from_millis(10);
 /// Number of ended runs whose late messages are still recognised.
 const MAX_REMEMBERED_RUNS: usize = 256;
@@ -52,7 +52,7 @@ const MAX_REMEMBERED_RUNS: usize = 256;
 struct EndedAttempt {
     run: RunId,
     attempt: u32,
-    /// Number of segments of the result in the spool; `None` if the result was not on the disk.
+    /// Number of segments of the result in the spool; `None` if the result was not in the spool.
     kept: Option<u64>,
 }
 
@@ -66,16 +66,16 @@ pub enum AgentEvent {
     Prepared(Vec<PortInfo>),
     /// [`AgentAction::Arm`] succeeded: the receivers run.
     Armed,
-    /// [`ChangeStep::Hold`] is done. With a fault it changed nothing.
-    Held(u64, Vec<HeldStream>, Option<NodeFault>),
+    /// [`ChangeStep::Hold`] is done, or failed with this fault and changed nothing.
+    Held(u64, Vec<StreamResumePoint>, Option<NodeFault>),
     /// [`ChangeStep::Announce`] is done, or failed with this fault.
     Announced(u64, Option<NodeFault>),
-    /// [`AgentAction::Steer`] or the last step of a change is done. With a fault it changed nothing.
+    /// [`AgentAction::Steer`] or the last step of a change is done, or failed with this fault and changed nothing.
     Steered(u64, Option<NodeFault>, Box<CountSample>),
-    /// Every sender is done.
+    /// Every sender has ended.
     SendersDone {
         sent: Vec<SentTotal>,
-        /// A sender ended because its lease was over.
+        /// True if a sender ended because the lease had ended.
         lease_ended: bool,
     },
     /// [`AgentAction::Finish`] succeeded.
@@ -113,9 +113,9 @@ pub enum AgentAction {
     Release,
     /// Store this epoch as the highest one seen, so that it survives restarts, before any later action.
     Remember(u64),
-    /// Ask the controller whether senders may go on.
+    /// Ask the controller to renew the lease, so that senders may continue.
     Renew(MessageHead, Nonce),
-    /// Senders may run until this time on the node's clock. Before the first of these they may not send.
+    /// Allow senders to run until this time on the node's clock. Before the first such action they must not send.
     Extend(MonoTime),
     /// Store the result on the disk until it is collected; answer with `Spooled` or `Failed`.
     Spool(Arc<NodeResult>),
@@ -130,7 +130,7 @@ enum AgentState {
     /// Receivers run; the first lease has not arrived yet.
     Leasing,
     Armed,
-    /// The start time was accepted. `confirmed`: the senders have it, too.
+    /// The start time was accepted. `confirmed` is true once the senders have it, too.
     Waiting {
         start: MonoTime,
         confirmed: bool,
@@ -140,14 +140,14 @@ enum AgentState {
     Finishing,
     Spooling,
     /// The result is stored until the controller has it.
-    Spooled(KeptResult),
+    Spooled(StoredResult),
     /// The data plane failed. The fault is kept so that a repeated command gets the same answer.
     Failed(NodeFault),
 }
 
 /// Where a result is stored: in memory, or in the segments of the spool.
 #[derive(Clone, Debug, PartialEq)]
-enum KeptResult {
+enum StoredResult {
     Result(Arc<NodeResult>),
     Segments(u64),
 }
@@ -165,19 +165,20 @@ pub struct AgentMachine {
     silence_timeout: Nanos,
     /// A confirmation that leaves less than this before the start time is refused.
     margin: Nanos,
-    /// Present only in a fleet.
+    /// Lease of this node; `None` outside a fleet.
     lease: Option<AgentLease>,
     longest: Option<Nanos>,
     /// Time at which the owner's limit stops the senders.
     stop_at: Option<MonoTime>,
-    /// First reason for which the senders stopped, or will stop.
+    /// Why the senders stop: the reason of the first order to stop, or of their own end. `None` until then.
     why: Option<StopReason>,
     /// True if the agent finishes the run without an order, because its controller is silent.
     orphan: bool,
 }
 
 impl AgentMachine {
-    /// Creates an idle agent that gives a run up after `silence_timeout` without a message of its controller.
+    /// Creates an idle agent without leases. It gives a run up after `silence_timeout` without a
+    /// message of its controller.
     pub fn new(silence_timeout: Nanos) -> Self {
         Self {
             state: AgentState::Idle,
@@ -250,7 +251,8 @@ impl AgentMachine {
         [start, renewal, self.senders_deadline(), self.silence_deadline()].into_iter().flatten().min()
     }
 
-    /// True from the start until the receivers stop, so that samples of the counts are worth taking.
+    /// True from the start of the run until its receivers stop. Only then do the counts change, so only then are
+    /// samples of the counts needed.
     pub fn is_running(&self) -> bool {
         matches!(self.state, AgentState::Running | AgentState::Stopped(_))
     }
@@ -270,23 +272,23 @@ impl AgentMachine {
         self.epoch
     }
 
-    /// Head of the run that keeps the agent from taking part in another one. In a fleet, a failed run blocks no other
-    /// run, nor does a run with its result on the disk.
+    /// Head of the run that blocks other runs on this node, if there is one. In a fleet, neither a failed run nor a run
+    /// with its result on the disk blocks another run.
     pub fn blocking_run(&self) -> Option<&MessageHead> {
         self.head.as_ref().filter(|_| !self.has_released_ports())
     }
 
-    /// Head of the run that the agent takes part in.
+    /// Head of the current run, also if the run has failed or its result is already on the disk.
     pub fn head(&self) -> Option<&MessageHead> {
         self.head.as_ref()
     }
 
     fn on_command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
-        // This comes first: even a refused command of a higher epoch shows that the controllers of all lower epochs
-        // were replaced.
+        // The epoch is raised first: even a refused command of a higher epoch shows that the controllers of all
+        // lower epochs were replaced.
         let mut actions = self.raise_epoch(head.epoch);
-        // A later controller asks for a run that ended here without it. The answer must not revive the run: its result
-        // is in the spool and is delivered from there.
+        // A later controller asks for a run that has ended on this node without a controller. The answer must not make
+        // the run current again: the spool already delivers its result.
         if let Some(segments) = self.stored_segment_count(&head, &command) {
             actions.push(AgentAction::Reply(head, NodeReply::Spooled { segments }));
             return actions;
@@ -295,8 +297,8 @@ impl AgentMachine {
             actions.push(AgentAction::Reply(head, NodeReply::Refused(refusal)));
             return actions;
         }
-        // Only an accepted command proves that the controller is alive. A controller that no longer leads this node
-        // may repeat its commands, and these must not keep its run going.
+        // Only an accepted command counts as a sign of life. A controller that no longer leads this node may repeat its
+        // commands, and these must not prolong the run.
         self.record_contact(now);
         self.adopt_epoch(&head, &command);
         actions.extend(self.execute_command(head, command, now));
@@ -310,13 +312,12 @@ impl AgentMachine {
         now: MonoTime,
     ) -> Vec<AgentAction> {
         match command {
-            // These three check the head themselves. Every other command applies to exactly the attempt that was
-            // prepared here.
+            // The functions for these three commands check the head themselves. Every other command applies only to the
+            // attempt that was prepared on this node.
             NodeCommand::Prepare(preparation) => self.prepare_run(head, preparation),
             NodeCommand::Abort => self.abort_run(head),
             NodeCommand::Collected => self.on_result_collected(&head),
-            // The whole head is compared, so that a command with another plan
-            // or attempt never moves this run.
+            // The whole head is compared, so that a command with another plan or attempt never affects this run.
             _ if self.head.as_ref() != Some(&head) => {
                 vec![AgentAction::Reply(
                     head,
@@ -334,12 +335,13 @@ impl AgentMachine {
         }
     }
 
-    /// Reason to refuse a command that is out of date or comes at the wrong time; `None` accepts it.
+    /// Returns the reason for refusing a command: a lower epoch, an ended attempt, or a node that is busy with another
+    /// run. Returns `None` if the command is acceptable.
     fn refusal_reason(&self, head: &MessageHead, command: &NodeCommand) -> Option<String> {
         if head.epoch < self.epoch {
             return Some(format!("epoch {} has ended; this node is in epoch {}", head.epoch, self.epoch));
         }
-        // Both commands only release the run, so they are accepted for any run. ABORT is repeated until it is answered.
+        // ABORT and COLLECTED only release a run, so they are accepted for any run.
         if matches!(command, NodeCommand::Abort | NodeCommand::Collected) {
             return None;
         }
@@ -358,15 +360,15 @@ impl AgentMachine {
         None
     }
 
-    /// Enters `next` and replies, if the agent is still in the state `asked`, in which it gave the order
-    /// to the data plane.
-    fn advance_from_state(
+    /// Enters the state `next` and replies, but only if the agent is still in the state `asked`, in which it ordered
+    /// the action that has ended now.
+    fn advance_if_in_state(
         &mut self,
         asked: &AgentState,
         next: AgentState,
         reply: NodeReply,
     ) -> Vec<AgentAction> {
-        // The run may have been aborted while the data plane was at work: its answer to the old order is void.
+        // The run may have been aborted while the data plane worked. Then the outcome has no effect.
         if self.state != *asked {
             return Vec::new();
         }
@@ -374,11 +376,10 @@ impl AgentMachine {
         self.reply_to_controller(reply)
     }
 
-    /// Repeats the reply that belongs to the present state.
+    /// Sends the reply of the present state again, for a repeated command or a query.
     fn report_state(&self) -> Vec<AgentAction> {
         let reply = match &self.state {
-            // There is nothing to report: either there is no run, or the reply follows when the
-            // data plane has answered.
+            // No reply: either there is no run, or the reply follows when the data plane has finished its action.
             AgentState::Idle
             | AgentState::Preparing
             | AgentState::Arming
@@ -393,8 +394,10 @@ impl AgentMachine {
             AgentState::Stopped(sent) => {
                 NodeReply::SendersDone { sent: sent.clone(), why: self.why.unwrap_or_default() }
             }
-            AgentState::Spooled(KeptResult::Result(result)) => NodeReply::Result(Arc::clone(result)),
-            AgentState::Spooled(KeptResult::Segments(segments)) => NodeReply::Spooled { segments: *segments },
+            AgentState::Spooled(StoredResult::Result(result)) => NodeReply::Result(Arc::clone(result)),
+            AgentState::Spooled(StoredResult::Segments(segments)) => {
+                NodeReply::Spooled { segments: *segments }
+            }
             AgentState::Failed(fault) => NodeReply::Failed(fault.clone()),
         };
         self.reply_to_controller(reply)
@@ -406,7 +409,7 @@ impl AgentMachine {
     }
 
     fn forget_run(&mut self, head: MessageHead) {
-        // This comes first: `remember_ended_attempt` reads the state that is reset below.
+        // The attempt is remembered first, because `remember_ended_attempt` reads the state that is reset below.
         self.remember_ended_attempt(&head);
         self.head = None;
         self.ports.clear();

@@ -1,6 +1,7 @@
-//! Reads texts and lists of other machines within bounds: a text becomes one line, a list keeps its first elements.
+//! Deserializes texts and lists from other machines with limits: a text is cut to one line of limited length, a list
+//! to its first elements.
 //!
-//! Invariant: input beyond a bound is skipped while it is read, and never stored.
+//! Invariant: input beyond a limit is skipped while it is read, and never stored.
 
 use crate::hello::{MAX_HELLO_LIST_ENTRIES, MAX_TEXT_CHARACTERS};
 use packetrig_units::text::deserialize_line;
@@ -14,7 +15,7 @@ use std::marker::PhantomData;
 #[serde(transparent)]
 struct BoundedLine(#[serde(deserialize_with = "deserialize_bounded_line")] String);
 
-/// Reads a text field as one line of at most [`MAX_TEXT_CHARACTERS`].
+/// Reads a text field as one line of at most [`MAX_TEXT_CHARACTERS`] characters.
 pub(crate) fn deserialize_bounded_line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     deserialize_line::<MAX_TEXT_CHARACTERS, D>(from)
 }

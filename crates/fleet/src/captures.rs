@@ -1,7 +1,7 @@
 //! Captures that stay on nodes, and their transfer in ranges.
 //!
-//! The fetching process asks for one range after another, a few ahead; the node answers each. A range without an answer
-//! is asked for again. The transfer needs no controller and no run.
+//! The fetching process requests one range after another, up to [`MAX_RANGES_AHEAD`] at a time; the node answers each
+//! request. A range without an answer is requested again. The transfer needs no controller and no run.
 //!
 //! Invariant: neither end holds more than [`MAX_RANGES_AHEAD`] ranges of [`MAX_RANGE_BYTES`] bytes.
 
@@ -24,14 +24,14 @@ pub struct CaptureName {
     pub file: String,
 }
 
-/// Requested part of a capture.
+/// What a question requests: a range of a capture's bytes, or the hash of all bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureRequest {
-    /// A range of its bytes.
+    /// A range of the capture's bytes.
     Range {
         offset: u64,
-        /// Number of bytes; the end of the file may come earlier.
+        /// Number of bytes; the answer has fewer if the file ends earlier.
         length: u32,
     },
     /// The SHA-256 of all bytes.
@@ -41,9 +41,9 @@ pub enum CaptureRequest {
 /// A question to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureQuestion {
-    /// Random number of the asking process, drawn once.
+    /// Random number that the asking process draws once and that identifies the process.
     pub asker: u64,
-    /// Rises with each question of that process.
+    /// Number of the question; it rises with each question of the asking process.
     pub number: u64,
     pub capture: CaptureName,
     #[serde(rename = "wish")]
@@ -58,27 +58,28 @@ pub struct CaptureIdentity {
     pub modified_ns: u64,
 }
 
-/// Answer of a node, beside the bytes.
+/// Answer of a node to a [`CaptureQuestion`]. The requested bytes are sent along with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureAnswer {
     pub asker: u64,
     pub number: u64,
-    /// Identity of the capture that the bytes are from, or the reason for their absence.
+    /// Identity of the capture that the bytes are from, or the reason why there are no bytes.
     pub outcome: Result<CaptureIdentity, String>,
 }
 
 /// The node's side: receives questions and answers them.
 pub trait CaptureQuestions: Send {
-    /// Returns the next question that is genuine and new; `None` if none arrives within that time.
+    /// Returns the next question that is genuine and new; `None` if none arrives within the time `within`.
     fn next_question(&mut self, within: Nanos) -> Option<CaptureQuestion>;
     /// Sends an answer; returns when the bytes are written to the connection.
     fn send_answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error>;
 }
 
-/// The side of the process that fetches from one node.
+/// The fetching process's side, for one node: sends questions and receives the answers.
 pub trait CaptureAnswers: Send {
     /// Sends a question and returns its number.
     fn send_question(&mut self, capture: &CaptureName, request: CaptureRequest) -> Result<u64, Error>;
-    /// Returns the next genuine answer to a question of this process; `None` if none arrives within that time.
+    /// Returns the next genuine answer to a question of this process, with its bytes; `None` if none arrives
+    /// within the time `within`.
     fn next_answer(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)>;
 }

@@ -1,7 +1,7 @@
-//! Checks that every fabric must pass. A check panics with the broken promise.
+//! Checks that every fabric must pass. A failed check panics with a text that says what the fabric did wrong.
 //!
-//! The checks ask only for promises of the traits; [`FabricTraits`] describes where fabrics may differ. Names and
-//! directions are those of a fleet: nodes talk to the controller, the controller to nodes.
+//! The checks test only what the traits of [`crate::fabric`] promise; [`FabricTraits`] describes where fabrics may
+//! differ. Messages are sent as in a fleet: from nodes to the controller, and from the controller to nodes.
 
 mod faults;
 mod messages;
@@ -9,12 +9,12 @@ mod results;
 
 pub use faults::check_faults;
 
-use crate::fabric::{Endpoint, Fabric, ResultInlet as _, SegmentId};
+use crate::fabric::{Endpoint, Fabric, ResultReceiver as _, SegmentId};
 use crate::message::{MessageBody, MessageHead, NodeCommand, NodeName, PlanHash, RunId};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
-/// A wait that is long enough to show that no message arrives.
+/// Time without a message after which a check assumes that no message will arrive.
 const NO_MESSAGE_WAIT: Nanos = Nanos::from_millis(50);
 /// A timeout that a correct fabric never reaches.
 const NEVER_REACHED_TIMEOUT: Nanos = Nanos::from_secs(20);
@@ -28,7 +28,8 @@ pub struct FabricTraits {
     pub results_room: usize,
 }
 
-/// Checks messages, records and results; `make` creates an empty fabric each time. [`check_faults`] is separate.
+/// Checks messages, records and results. `make` is called for each check and must return an empty
+/// fabric. [`check_faults`] is separate.
 pub fn check_fabric<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     messages::check_messages(traits, &make);
     results::check_records(&make);

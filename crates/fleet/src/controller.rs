@@ -1,4 +1,5 @@
-//! The controller: one run from draft to its end, as a pure machine over any number of agents.
+//! The controller, which leads one run on any number of agents from draft to end: a state machine without input,
+//! output or a clock.
 //!
 //! ```text
 //!  draft -> preparing -> armed -> committed(T) -> confirmed -> running -> draining -> collecting -> complete | partial
@@ -9,15 +10,15 @@
 //! ```
 //! T is the common start time of all nodes.
 //!
-//! The four barriers are conditions here: all nodes are armed before T is sent; all have confirmed before T;
-//! all senders are done before draining; draining is over before any receiver stops.
+//! There are four barriers: all nodes are armed before T is sent; all have confirmed before T; all senders are done
+//! before draining; draining is over before any receiver stops.
 //!
 //! In a fleet, nodes send on [leases](crate::lease) that the controller renews. It waits for a silent node until the
 //! lease of that node has certainly ended. Results are delivered separately, and late ones are accepted. State that
 //! must survive the controller is in a [`RunRecord`], which is stored before any message that depends on it.
 //!
-//! Invariant: the controller counts a node's result once; COMPLETE needs the result of every node; no
-//! receiver is told to stop while a sender may be running.
+//! Invariant: the controller uses only the first result of a node; a run is COMPLETE only with the results of all
+//! nodes; no receiver is ordered to stop while a sender may be running.
 
 mod commands;
 mod draining;
@@ -65,9 +66,10 @@ pub enum ControllerEvent {
     Renewal(NodeName, MessageHead, Nonce),
     /// The whole result of a node is stored. This event may be repeated.
     Collected(NodeName, Arc<NodeResult>),
-    /// The result of a node has arrived, but a part of it is missing; the text says why. This event may be repeated.
+    /// The result of a node has arrived, but it is incomplete or doubtful; the text says why. This
+    /// event may be repeated.
     Doubted(String),
-    /// All segments that a node has of the run are stored here, and they contain no result. This event may be repeated.
+    /// All segments of the run that a node has were received, and they contain no result. This event may be repeated.
     Unfinished(NodeName),
     /// The agent of a node has waited this long for a processor within the last seconds.
     Starved(NodeName, Nanos),
@@ -91,8 +93,8 @@ pub enum ControllerAction {
     /// Post this to a node.
     Send(NodeName, MessageHead, NodeCommand),
     Grant(NodeName, MessageHead, LeaseGrant),
-    /// Store this before anything that follows is sent. If another process has changed it:
-    /// [`ControllerEvent::Deposed`].
+    /// Store this record before any later action is performed. If another process has changed the
+    /// record, answer with [`ControllerEvent::Deposed`].
     Record(RunRecord),
     /// Publish this in the event stream.
     Emit(RunEventKind),
@@ -119,13 +121,13 @@ pub struct ControllerMachine {
     limits: RunLimits,
     policies: RunPolicies,
     peers: ControllerPeers,
-    /// Nodes that were left out; a higher attempt number fences them off.
+    /// Nodes that were left out of the run. The current attempt has a higher number, so their late replies are ignored.
     left_out: BTreeMap<NodeName, ExcludedNode>,
-    /// Number of the current attempt to start. Attempts that only excluded nodes are not counted.
+    /// Number of attempts to start, with the current one. Attempts that began only to leave out nodes are not counted.
     tries: u32,
     /// Record of a run that an earlier controller began.
     inherited: Option<RunRecord>,
-    /// True if the controller does not wait for the results that nodes keep.
+    /// True if the run may end while its results are still in the spools of the nodes.
     leaves_results: bool,
     /// Nodes of an inherited run that other controllers lead.
     elsewhere: BTreeSet<NodeName>,
@@ -136,19 +138,18 @@ pub struct ControllerMachine {
     /// Reasons why the run is incomplete, with the node that each is about.
     reasons: Vec<(Option<NodeName>, String)>,
     steering: RunSteering,
-    /// Longest delay of a frame that a node has measured so far.
+    /// Longest delay of a frame that any node has reported so far.
     longest_delay: Nanos,
     repeat_at: MonoTime,
-    /// Earliest time at which a node can have been silent for too long.
+    /// No node can have been silent for too long before this time, so nodes are not checked earlier.
     silent_from: MonoTime,
-    /// Earliest time at which something changes only because time passes. Before it, a message from a node
-    /// needs no check of all nodes.
+    /// Earliest time at which a timeout can expire. Before it, a sample or a renewal needs no check of all nodes.
     deadline: Option<MonoTime>,
     actions: Vec<ControllerAction>,
 }
 
 impl ControllerMachine {
-    /// Creates a run in draft, to be executed by `nodes`.
+    /// Creates the controller of a run that `nodes` will execute. [`ControllerEvent::Begin`] starts the run.
     pub fn new(
         head: MessageHead,
         preparation: RunPreparation,
@@ -194,12 +195,13 @@ impl ControllerMachine {
             ControllerEvent::Telemetry(node, head, sample) if head == self.head => {
                 self.on_telemetry(node, sample, now);
             }
-            // These events belong to another attempt, come twice (`Begin`), or carry only the time.
+            // Nothing to handle: a message of another attempt, a second `Begin`, or an event that
+            // only carries the time.
             ControllerEvent::Reply(..)
             | ControllerEvent::Telemetry(..)
             | ControllerEvent::Begin
             | ControllerEvent::Tick => {}
-            // Any header is accepted, because a node of an old attempt must also be told to stop sending.
+            // A renewal of any attempt is answered, because a node of an old attempt must be ordered to stop sending.
             ControllerEvent::Renewal(node, head, nonce) => self.on_renewal(node, head, nonce, now),
             ControllerEvent::Collected(node, result) => self.on_result(&node, result, now),
             ControllerEvent::Doubted(why) => self.add_partial_reason(why),
@@ -211,13 +213,13 @@ impl ControllerMachine {
             ControllerEvent::Steer(steer) => self.queue_change(steer, now),
             ControllerEvent::Stop => self.stop_run(now),
         }
-        // A fleet sends thousands of samples and renewals a second. They can only postpone a deadline. So
-        // before the deadline, a sample or renewal never needs a check of all nodes.
+        // The nodes of a fleet send thousands of samples and renewals a second, and these can only postpone a deadline.
+        // So before the deadline, a sample or renewal never needs a check of all nodes.
         if is_sign_of_life && self.deadline.is_some_and(|at| now < at) {
             return std::mem::take(&mut self.actions);
         }
-        // The order matters: give up late nodes, take the steps that this allows, then repeat the commands that are
-        // still unanswered.
+        // The order matters: give up late nodes, enter the phases that do not have to wait for them any more, then
+        // repeat the commands that are still unanswered.
         self.check_deadlines(now);
         self.advance_ready_phases(now);
         self.advance_change(now);
@@ -227,7 +229,7 @@ impl ControllerMachine {
         std::mem::take(&mut self.actions)
     }
 
-    /// True while the controller waits for results.
+    /// True while the controller waits for the results of the nodes.
     pub const fn is_collecting(&self) -> bool {
         matches!(self.phase, ControllerPhase::Collecting { .. })
     }
@@ -279,7 +281,7 @@ impl ControllerMachine {
         self.peers.values().filter_map(|peer| peer.result.as_deref())
     }
 
-    /// The results that arrived, one for each node that reported.
+    /// Returns the results that have arrived: one for each node that has reported its result.
     pub fn into_results(self) -> Vec<NodeResult> {
         self.peers.into_values().filter_map(|peer| peer.result).map(Arc::unwrap_or_clone).collect()
     }
@@ -313,14 +315,14 @@ impl ControllerMachine {
                 self.enter_state(RunState::Confirmed);
                 self.broadcast_commands(now);
             }
-            // Nodes that are confirmed start by themselves at the start time. Nodes without an acknowledgement are
-            // handled in `Running` (`give_up_unconfirmed_nodes`).
+            // Nodes with a confirmation start by themselves at the start time. Nodes that have not acknowledged the
+            // confirmation are handled in `Running` (`give_up_unconfirmed_nodes`).
             ControllerPhase::Confirming { start, .. } if self.has_run_begun(start, now) => {
                 self.phase = ControllerPhase::Running { start };
                 self.enter_state(RunState::Running);
             }
-            // A lost agent of this process cannot send. In a fleet its lease must end first, see
-            // `have_all_senders_stopped`.
+            // A lost agent in this process cannot send. In a fleet, the leases of the lost nodes must
+            // end first, see `have_all_senders_stopped`.
             ControllerPhase::Running { .. } if self.has_no_node_left() && self.limits.lease.is_none() => {
                 self.end_run_by_results();
             }
@@ -350,7 +352,7 @@ impl ControllerMachine {
             {
                 self.end_run_by_results();
             }
-            // The run ends even if a node never answers: its lease has certainly ended by `until`.
+            // The run ends even if a node never answers: the lease of that node has certainly ended by `until`.
             ControllerPhase::Cancelling { until, ending } if self.have_all_nodes_released() || now >= until => {
                 self.end_run(ending);
             }
@@ -368,7 +370,7 @@ impl ControllerMachine {
         )
     }
 
-    /// Nodes that the controller waits for and that have not reached this step.
+    /// Returns the nodes that the controller waits for: not lost, and not yet at the step `wanted`.
     fn peers_behind(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
         self.peers.iter().filter(move |(_, peer)| !peer.lost && peer.progress < wanted)
     }
@@ -386,7 +388,7 @@ impl ControllerMachine {
     }
 
     fn send_command(&mut self, node: NodeName, command: NodeCommand) {
-        // Another controller leads the node now; its result arrives without a command.
+        // Another controller leads the node now. The result of the node arrives without a command.
         if self.elsewhere.contains(&node) {
             return;
         }

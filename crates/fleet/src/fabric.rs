@@ -1,13 +1,14 @@
 //! Transport of messages, records and results between controller and agents.
 //!
-//! All calls are synchronous: post a message, wait for the next one until a deadline, change a record, append a
-//! segment. Retries, barriers and timeouts are in the machines; a networked fabric has its own runtime. Each part is
-//! used by one thread, and a thread that waits for one part does not block the users of other parts.
+//! All calls are synchronous: post a message, wait for the next message until a deadline, change a record, append a
+//! segment. The state machines of agent and controller contain retries, barriers and timeouts. Each endpoint, record
+//! store, outlet and inlet is used by one thread. While that thread waits, threads with other ones are not blocked.
 //!
 //! * [`Endpoint`]: messages. Commands and replies arrive in order and are not lost while both ends live (a network may
 //!   repeat them); telemetry may be dropped when the reader is slow.
-//! * [`RecordStore`]: small values that change by compare-and-set only: the leader of a node, the state of a run.
-//! * [`ResultOutlet`], [`ResultInlet`]: results. An appended segment stays until a controller confirms it; it may be
+//! * [`RecordStore`]: small values, such as the leader of a node or the state of a run, that change only by
+//!   compare-and-set operations on their revision.
+//! * [`ResultSender`], [`ResultReceiver`]: results. An appended segment stays until a controller confirms it; it may be
 //!   delivered more than once, so the reader must recognise repetitions. Results of one run have one reader at a time.
 
 use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
@@ -30,7 +31,7 @@ pub enum Error {
     /// The name is in use.
     #[error("the name {0} is already in use; give each node a name of its own")]
     Taken(NodeName),
-    /// Another reader, with an unknown name, reads the results of this run.
+    /// Another reader, whose name the fabric cannot tell, reads the results of this run.
     #[error("another controller already reads the results of run {0}")]
     RunTaken(String),
     /// A record with this key exists already.
@@ -39,7 +40,7 @@ pub enum Error {
     /// Another process has changed the record.
     #[error("another controller has changed the record {0}; try again")]
     Stale(String),
-    /// The store of the fabric is full; the item was not kept.
+    /// The store of the fabric is full; the segment was not stored.
     #[error("the message server has no space for more results")]
     Full,
     /// The content has too many bytes for one message or segment.
@@ -59,23 +60,24 @@ pub enum Error {
 /// An endpoint of the fabric: it has a name, posts messages and receives them.
 pub trait Endpoint: Send {
     fn name(&self) -> &NodeName;
-    /// Sends a message to `to`, without waiting for its arrival. An unknown name is [`Error::Unknown`] when the
-    /// controller posts to it the first time. A network often cannot notice that a member has left; then the
-    /// message is lost silently.
+    /// Sends a message to `to`, without waiting for its arrival. Returns [`Error::Unknown`] when the controller posts
+    /// to a name for the first time and no endpoint has that name. Over a network, a message to a member that has left
+    /// is often lost without an error.
     fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error>;
-    /// Sends a message to every node that has joined, but not to this endpoint. Only the controller may do this. These
-    /// messages keep their order among each other, but not relative to messages for one node. A fabric that signs
-    /// carries only [`MessageBody::RollCall`] this way.
+    /// Sends a message to every node that has joined, but not to this endpoint. Only the controller may do this. Such
+    /// messages keep their order among each other, but not relative to messages for single nodes. A fabric that signs
+    /// messages accepts only [`MessageBody::RollCall`] here.
     fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error>;
-    /// Receives messages of these nodes from now on. A controller with its own number receives only hellos from all
-    /// other nodes; a node receives the messages of its controller without this call.
+    /// Receives messages of these nodes from now on. One controller among several receives only hellos of all other
+    /// nodes. A node receives the messages of its controller without this call.
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error>;
     /// Receives only the hellos of these nodes from now on.
     fn stop_listening_to(&mut self, nodes: &[NodeName]);
-    /// Returns the next message, commands and replies before telemetry; `None` if none arrives within that time.
+    /// Returns the next message, commands and replies before telemetry; `None` if none arrives
+    /// within the time `within`.
     fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope>;
-    /// Number of samples that were dropped before they were sent or after they arrived. A loss in between is noticed
-    /// when the next sample arrives.
+    /// Number of samples that were lost: before they were sent, on the network, or after they arrived. A loss on the
+    /// network is counted only when the next sample of the sender arrives.
     fn dropped_telemetry(&self) -> u64;
     /// Returns and clears the errors that no call has returned: lost connections, refused subjects.
     fn take_problems(&mut self) -> Vec<Error> {
@@ -92,19 +94,19 @@ pub struct StoredRecord {
 }
 
 impl StoredRecord {
-    /// Parses the value; `None` if it has another form.
+    /// Parses the value; `None` if it is not a valid `T`.
     pub fn decode_value<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_slice(&self.value).ok()
     }
 
-    /// Serializes a value for a record.
+    /// Serializes a value for a record; empty if `value` cannot be serialized.
     pub fn encode_value<T: Serialize>(value: &T) -> Vec<u8> {
-        // Records are plain strings and numbers: they can always be written.
+        // Records contain only strings, numbers, lists and maps with string keys, which can always be serialized.
         serde_json::to_vec(value).unwrap_or_default()
     }
 }
 
-/// A change of one record, by compare-and-set.
+/// A write of one record by compare-and-set: it creates the record, or replaces a given revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordWrite {
     pub key: String,
@@ -115,9 +117,10 @@ pub struct RecordWrite {
 
 /// Small values with compare-and-set. Keys are words joined by dots.
 pub trait RecordStore: Send {
-    /// Reads the record, if it exists.
+    /// Reads the record; `None` if it does not exist.
     fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, Error>;
-    /// Reads each of `keys`, at slightly different times.
+    /// Reads each of `keys`, and returns the records in that order. The reads are not atomic: a record
+    /// may change in between.
     fn get_records(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
         // A networked fabric sends these requests together.
         keys.iter().map(|key| self.get_record(key)).collect()
@@ -127,8 +130,8 @@ pub trait RecordStore: Send {
     /// Replaces the value that was read at `revision`, and returns the new revision; [`Error::Stale`] if
     /// it has changed since.
     fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
-    /// Calls [`RecordStore::replace_record`] or [`RecordStore::create_record`] for each write, in any order; returns
-    /// one answer for each.
+    /// Performs all writes, as [`RecordStore::replace_record`] or [`RecordStore::create_record`] would, in any order.
+    /// Returns one answer for each write, in the order of `writes`.
     fn write_all_records(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         // A networked fabric sends these requests together.
         let mut answers = Vec::with_capacity(writes.len());
@@ -142,7 +145,7 @@ pub trait RecordStore: Send {
     }
     /// Removes a record, whatever its value.
     fn remove_record(&mut self, key: &str) -> Result<(), Error>;
-    /// Lists the keys with this prefix, in order.
+    /// Lists the keys with this prefix, sorted.
     fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
 }
 
@@ -165,8 +168,8 @@ impl fmt::Display for SegmentId {
     }
 }
 
-/// The node's end of result delivery.
-pub trait ResultOutlet: Send {
+/// The node's side of result delivery: appends the segments of a node's results.
+pub trait ResultSender: Send {
     /// Appends a segment; returns when the fabric has stored it. A repetition with the same name does no harm.
     fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error>;
 }
@@ -177,12 +180,12 @@ pub struct SegmentDelivery<T> {
     /// Name of the segment. The fabric has authenticated the node in it.
     pub id: SegmentId,
     pub body: Vec<u8>,
-    /// Token for [`ResultInlet::confirm_segment`].
+    /// Token for [`ResultReceiver::confirm_segment`].
     pub token: T,
 }
 
-/// The controller's end of result delivery.
-pub trait ResultInlet: Send {
+/// The controller's side of result delivery: receives segments and confirms them.
+pub trait ResultReceiver: Send {
     /// Token that confirms a delivery.
     type Token: Send;
     /// Receives results of this run from now on. This reader replaces the readers in `instead_of`: these can
@@ -191,28 +194,29 @@ pub trait ResultInlet: Send {
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error>;
     /// Stops reading this run. Its remaining segments wait for the next reader.
     fn leave_run(&mut self, run: &RunId);
-    /// Asks the fabric for the runs with waiting segments, and the readers of each.
+    /// Lists the runs with waiting segments, and the names of the readers of each run.
     fn list_runs_with_waiting_segments(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
-    /// Returns the next segment; `None` if none arrives within that time. Unconfirmed segments are delivered again.
+    /// Returns the next segment; `None` if none arrives within the time `within`. Unconfirmed
+    /// segments are delivered again.
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<Self::Token>>;
-    /// Confirms that the segment is stored permanently, so that the fabric deletes it; returns when this is
-    /// done. Returns an error if another reader reads the run now.
+    /// Confirms that the caller has stored the segment permanently. Returns when the fabric has deleted the segment.
+    /// Fails if another reader reads the run now.
     fn confirm_segment(&mut self, token: Self::Token) -> Result<(), Error>;
     /// Confirms several segments; one answer for each, in order.
     fn confirm_segments(&mut self, tokens: Vec<Self::Token>) -> Vec<Result<(), Error>> {
         tokens.into_iter().map(|token| self.confirm_segment(token)).collect()
     }
-    /// True if the fabric may soon refuse segments, by its state at the last listing of waiting runs.
+    /// True if the fabric may soon refuse segments, according to its state when the waiting runs were last listed.
     fn is_nearly_full(&self) -> bool {
         false
     }
-    /// Discards the waiting segments of these runs to make room; their nodes still have them. Returns how
-    /// many segments were discarded.
+    /// Discards the waiting segments of these runs to make space; the nodes still have them. Returns the
+    /// number of discarded segments.
     fn discard_runs(&mut self, _: &BTreeSet<RunId>) -> Result<u64, Error> {
         Ok(0)
     }
-    /// Returns the number of segments of each node that were dropped since the last call, because they could not be
-    /// identified or were not sealed with the key of their node.
+    /// Returns the number of segments of each node that were dropped since the last call, because they had no valid ID
+    /// or no valid seal of the node.
     fn take_refused_counts(&mut self) -> BTreeMap<NodeName, u64> {
         BTreeMap::new()
     }
@@ -221,7 +225,8 @@ pub trait ResultInlet: Send {
     fn take_unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
         BTreeMap::new()
     }
-    /// Returns and clears the errors that prevented reading runs since the last call. The fabric tries again.
+    /// Returns and clears the errors since the last call that prevented the fabric from reading runs.
+    /// The fabric tries again.
     fn take_problems(&mut self) -> Vec<Error> {
         Vec::new()
     }
@@ -230,16 +235,17 @@ pub trait ResultInlet: Send {
 pub trait Fabric {
     type Endpoint: Endpoint;
     type Records: RecordStore;
-    type Outgoing: ResultOutlet;
-    type Incoming: ResultInlet;
-    /// Joins under this name. From now on, messages to this name wait until they are read. Returns [`Error::Taken`] if
-    /// an endpoint with this name answers. Over a network, an endpoint that is cut off or stopped cannot answer, so its
-    /// name is free.
+    type Outgoing: ResultSender;
+    type Incoming: ResultReceiver;
+    /// Joins under this name. From now on, messages to this name are queued until they are read. Returns
+    /// [`Error::Taken`] if another endpoint has the name and answers. Over a network, an endpoint that is disconnected
+    /// or stopped cannot answer, so its name is free.
     fn open_endpoint(&self, name: NodeName) -> Result<Self::Endpoint, Error>;
     /// Opens the records. Only the controller may do this.
     fn open_records(&self) -> Result<Self::Records, Error>;
-    /// Opens the outlet for the results of `node`.
+    /// Opens the node's side of result delivery, for the results of `node`.
     fn open_result_outlet(&self, node: &NodeName) -> Result<Self::Outgoing, Error>;
-    /// Opens the inlet for results, under the name of this reader (one word). Only a controller may do this.
+    /// Opens the controller's side of result delivery. `reader` is the name of this reader (one word). Only a
+    /// controller may do this.
     fn open_result_inlet(&self, reader: &str) -> Result<Self::Incoming, Error>;
 }

@@ -1,11 +1,13 @@
-//! A fabric with faults: wraps any other fabric, and loses, repeats, delays, refuses or cuts its traffic on demand.
+//! A fabric with faults, for tests: wraps any other fabric, and loses, repeats, delays, refuses or blocks its messages
+//! and calls on demand.
 //!
-//! It serves tests of code that uses a fabric. The faults are switches: nothing is random and nothing depends on time.
-//! Invariant: without a fault it behaves like the wrapped fabric, except that the optional calls of [`ResultInlet`]
+//! The test switches faults on and off: nothing is random and nothing depends on time.
+//! Invariant: without a fault it behaves like the wrapped fabric, except that the optional calls of [`ResultReceiver`]
 //! (discarding, problems, refused segments) do nothing.
 
 use crate::fabric::{
-    Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SegmentDelivery, SegmentId, StoredRecord,
+    Endpoint, Error, Fabric, RecordStore, ResultReceiver, ResultSender, SegmentDelivery, SegmentId,
+    StoredRecord,
 };
 use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
 use packetrig_units::Nanos;
@@ -16,18 +18,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "faults are independent switches")]
 pub struct FabricFaults {
-    /// Each `n`th post is lost.
+    /// If it is `n`, each `n`th message is lost.
     pub lose_each: Option<u64>,
-    /// Each `n`th post arrives twice.
+    /// If it is `n`, each `n`th message arrives twice.
     pub repeat_each: Option<u64>,
-    /// A post is delivered only after this many later posts.
+    /// A message is delivered only after this many later messages were posted.
     pub hold_back: usize,
-    /// Nothing gets through: posts and calls fail with [`Error::Down`], and receivers get nothing. Parts can still be
-    /// opened.
+    /// The connection is cut: posts and calls fail with [`Error::Down`], and receivers get nothing. Endpoints, records,
+    /// outlets and inlets can still be opened.
     pub cut: bool,
     /// Appends fail with [`Error::Full`].
     pub full: bool,
-    /// Appends are done, but their answer is lost: the caller gets [`Error::Unanswered`].
+    /// Segments are appended, but the answer is lost: the caller gets [`Error::Unanswered`].
     pub unanswered: bool,
     /// Posts, appends and changes of records fail with [`Error::NotPermitted`].
     pub refuse: bool,
@@ -136,7 +138,8 @@ impl<E: Endpoint> FaultyPart<E> {
         let mut state = lock_ignoring_poison(&self.state);
         state.posts += 1;
         let number = state.posts;
-        // The lock is released before the post: the fabric inside may wait, and other parts share the lock.
+        // The lock is released before the post: the wrapped fabric may wait, and all parts of this
+        // fabric share the lock.
         drop(state);
         let times = if is_nth_post(number, faults.lose_each) {
             0
@@ -144,7 +147,7 @@ impl<E: Endpoint> FaultyPart<E> {
             1 + usize::from(is_nth_post(number, faults.repeat_each))
         };
         for _ in 0..times {
-            // The copy goes through the same queue, so that it arrives right after the first one.
+            // A repetition goes through the same queue, so that it arrives right after the message.
             self.held.push_back((to.cloned(), body.clone()));
         }
         // A queue delays messages and keeps their order.
@@ -182,7 +185,7 @@ impl<E: Endpoint> Endpoint for FaultyPart<E> {
 
     fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         if self.faults().cut {
-            // Messages that arrived before the cut were not read in time: they are lost.
+            // Messages that arrived before the cut and were not read are lost.
             while self.inside.receive_message(Nanos::ZERO).is_some() {}
             return None;
         }
@@ -224,19 +227,19 @@ impl<R: RecordStore> RecordStore for FaultyPart<R> {
     }
 }
 
-impl<O: ResultOutlet> ResultOutlet for FaultyPart<O> {
+impl<O: ResultSender> ResultSender for FaultyPart<O> {
     fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         let faults = self.faults();
         if faults.full {
             return Err(Error::Full);
         }
-        // The append is done although its answer is lost: the caller must be able to repeat it.
+        // The segment is appended although the answer is lost: so tests show whether the caller can repeat the append.
         self.changeable_part(&id.to_string())?.append_segment(id, body)?;
         if faults.unanswered { Err(Error::Unanswered(id.to_string())) } else { Ok(()) }
     }
 }
 
-impl<I: ResultInlet> ResultInlet for FaultyPart<I> {
+impl<I: ResultReceiver> ResultReceiver for FaultyPart<I> {
     type Token = I::Token;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {

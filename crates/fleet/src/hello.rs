@@ -10,7 +10,8 @@ use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Version of the messages. Majors must be equal; a controller accepts nodes of its own minor and of the one before.
+/// Version of the messages between controller and nodes. A controller accepts nodes with the same major version, and
+/// with the same or the previous minor version.
 pub const FLEET_PROTOCOL_VERSION: ProtocolVersion = ProtocolVersion { major: 3, minor: 1 };
 
 /// Version of the message format.
@@ -20,23 +21,24 @@ pub struct ProtocolVersion {
     pub minor: u16,
 }
 
-/// Maximum number of bytes of a compressed hello. A longer hello is not read.
+/// Maximum number of bytes of a hello as it is sent. A longer hello is not read.
 pub const MAX_HELLO_BYTES: usize = 64 << 10;
-/// Maximum number of bytes of the JSON in a hello.
-pub const MAX_HELLO_TEXT: u64 = 512 << 10;
+/// Maximum number of bytes of the JSON in a compressed hello.
+pub const MAX_HELLO_JSON_BYTES: u64 = 512 << 10;
 /// Maximum number of ports of a node.
 pub const MAX_PORTS: usize = 512;
-/// Maximum number of runs with waiting results in a hello. The node names further runs when these have been collected.
+/// Maximum number of runs with waiting results that a hello lists. Further runs follow when these have been collected.
 pub const MAX_SPOOLED: usize = 1024;
-/// Longest text of a node, in characters.
+/// Longest text in a hello, in characters.
 pub const MAX_TEXT_CHARACTERS: usize = 300;
-/// Maximum number of elements in each other list: troubles, labels, features, back ends, addresses.
+/// Maximum number of entries in each of the other lists of a hello: troubles, labels, features, back ends, addresses.
 pub const MAX_HELLO_LIST_ENTRIES: usize = 32;
 
-/// Invariant: a hello that was read has bounded lists, and each of its texts is one line of bounded length.
+/// Invariant: a deserialized hello has bounded lists, and each of its texts is one line of bounded length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeHello {
-    /// A new number at each start of the agent: a changed number means a restart, however quick it was.
+    /// Identifies this start of the agent. A changed number means that the agent was restarted, even if
+    /// no hello is missing.
     pub incarnation: u64,
     /// Highest epoch that the node has seen.
     pub epoch: u64,
@@ -47,16 +49,16 @@ pub struct NodeHello {
     /// Names of capabilities beyond the protocol; a plan that requires one is refused on nodes without it.
     #[serde(deserialize_with = "deserialize_bounded_lines")]
     pub features: Vec<String>,
-    /// Labels from its owner, for groups (`any-LABEL`).
+    /// Labels that the node's owner has set. A plan chooses ports by them (`any-LABEL`).
     #[serde(deserialize_with = "deserialize_bounded_lines")]
     pub labels: Vec<String>,
-    /// Ports that its owner offers.
+    /// Ports that the node's owner offers.
     #[serde(deserialize_with = "deserialize_first_elements::<MAX_PORTS, _, _>")]
     pub ports: Vec<OfferedPort>,
     pub clock: ClockFacts,
     /// Free bytes on the disk of the spool.
     pub disk_free: u64,
-    /// The run that it takes part in, if any.
+    /// The run that the node takes part in, if any.
     pub busy: Option<MessageHead>,
     /// Results that wait to be collected: (run, attempt, segments).
     #[serde(deserialize_with = "deserialize_first_elements::<MAX_SPOOLED, _, _>")]
@@ -64,16 +66,16 @@ pub struct NodeHello {
     /// Problems that hinder the node's work, as sentences.
     #[serde(default, deserialize_with = "deserialize_bounded_lines")]
     pub troubles: Vec<String>,
-    /// Nonce of the roll call that this answers; absent in the hello of every second.
+    /// Nonce of the roll call that this hello answers; absent in the hellos that the node sends once a second.
     #[serde(default)]
     pub answers: Option<Nonce>,
-    /// Total time for which the node's agent waited for a processor within the last one to two
-    /// [`STARVATION_WINDOW`]s.
+    /// Time for which the node's agent has waited for a processor, summed over the last
+    /// one to two [`STARVATION_WINDOW`]s.
     #[serde(default)]
     pub starved: Nanos,
 }
 
-/// Minimum time over which the waits of an agent for a processor are added up.
+/// Window over which an agent adds up how long it has waited for a processor. A sum covers one to two windows.
 pub const STARVATION_WINDOW: Nanos = Nanos::from_secs(10);
 /// A machine counts as overloaded if its agent waited this long for a processor within [`STARVATION_WINDOW`].
 pub const OVERLOAD_WAIT_THRESHOLD: Nanos = Nanos::from_secs(1);
@@ -81,22 +83,22 @@ pub const OVERLOAD_WAIT_THRESHOLD: Nanos = Nanos::from_secs(1);
 /// Describes the overload of a machine whose agent waited this long for a processor; `None` if it is not overloaded.
 pub(crate) fn describe_starvation(starved: Nanos) -> Option<String> {
     (starved >= OVERLOAD_WAIT_THRESHOLD).then(|| {
-        // The time is rounded to milliseconds: more digits would only distract a reader.
+        // The time is cut to milliseconds, to keep the text short.
         let starved = Nanos::from_millis(starved.as_u64() / 1_000_000);
         format!("its machine is overloaded: the agent waited {starved} for a processor")
     })
 }
 
 impl NodeHello {
-    /// Describes the overload of the node's machine, if it is overloaded.
+    /// Describes the overload of the node's machine; `None` if the machine is not overloaded.
     pub fn describe_overload(&self) -> Option<String> {
         describe_starvation(self.starved)
     }
 
-    /// Cuts the long lists to the lengths that readers store.
+    /// Cuts ports, spooled runs, troubles, labels and features to the numbers that readers store.
     #[must_use]
     pub fn truncated_to_limits(mut self) -> Self {
-        // Readers cut the same lists. The node cuts them here to keep the hello below the length that readers accept.
+        // Readers cut the same lists. The node cuts them, too, so that readers accept the length of the hello.
         self.ports.truncate(MAX_PORTS);
         self.spooled.truncate(MAX_SPOOLED);
         for texts in [&mut self.troubles, &mut self.labels, &mut self.features] {
@@ -121,7 +123,7 @@ pub struct OfferedPort {
     pub speed: Option<BitRate>,
     /// True if the link is up.
     pub up: bool,
-    /// Back ends that a plan can use on this port.
+    /// Back ends that can send and receive on this port.
     #[serde(deserialize_with = "deserialize_first_elements::<MAX_HELLO_LIST_ENTRIES, _, _>")]
     pub back_ends: Vec<BackEnd>,
     /// IP addresses of the interface, at which probes can reach it.
@@ -129,7 +131,7 @@ pub struct OfferedPort {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Source that disciplines a clock.
+/// Protocol that synchronises a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockSource {
@@ -146,10 +148,9 @@ pub struct ClockFacts {
     pub source: ClockSource,
     /// True if the kernel reports the clock as synchronised.
     pub synchronised: bool,
-    /// Maximum error against true time that the kernel reports; absent if the clock is not synchronised.
+    /// Maximum error against true time, as the kernel reports it; absent if the clock is not synchronised.
     pub max_error: Option<Nanos>,
-    /// Name of the clock itself. Nodes with the same clock (containers and namespaces of one
-    /// machine) need no comparison.
+    /// Identifies the clock. Nodes with the same clock (containers and namespaces of one machine) need no comparison.
     #[serde(deserialize_with = "deserialize_bounded_line")]
     pub identity: String,
 }
@@ -235,7 +236,7 @@ mod tests {
         let hello = hello.truncated_to_limits();
         let text = serde_json::to_vec(&hello).expect("it is JSON");
         let bytes = packed::pack_text(&text).expect("it is packed");
-        assert!((text.len() as u64) < MAX_HELLO_TEXT / 2, "{}", text.len());
+        assert!((text.len() as u64) < MAX_HELLO_JSON_BYTES / 2, "{}", text.len());
         assert!(bytes.len() < MAX_HELLO_BYTES / 2, "{}", bytes.len());
         assert_eq!(packed::unpack_value::<NodeHello>(&bytes).expect("it is read"), hello);
     }

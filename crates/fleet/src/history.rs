@@ -26,42 +26,42 @@ pub struct NodeEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum NodeEvent {
-    /// The operator enrolled it.
+    /// The operator enrolled the node.
     Joined,
-    /// The operator removed it.
+    /// The operator removed the node from the fleet.
     Removed,
-    /// Its agent was started.
+    /// The node's agent was started.
     Started {
         /// Version of packetrig on the node.
         version: String,
     },
-    /// Its agent has another version than before.
+    /// The node's agent has another version than before.
     VersionChanged { from: String, to: String },
-    /// It offers other ports than before.
+    /// The node offers other ports than before, or other labels or speeds of ports.
     PortsChanged {
         /// Interfaces with labels and speed, before the change.
         from: String,
         to: String,
     },
-    /// Its clock has another source of discipline than before.
+    /// The node's clock is synchronised by another source than before.
     ClockChanged {
         /// Source before the change.
         from: String,
         /// Source after the change.
         to: String,
     },
-    /// It was silent for [`LOST_AFTER`].
+    /// The node sent no hello for [`LOST_AFTER`].
     Lost,
-    /// It sent a hello again after that.
+    /// The node sent a hello again after it was lost.
     Back {
         /// Length of the silence.
         silent: Nanos,
     },
-    /// It took part in a run.
+    /// The node took part in a run.
     Run(NodeRun),
 }
 
-/// A run from the point of view of one of its nodes.
+/// A run in the history of one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRun {
     pub run: RunId,
@@ -70,13 +70,13 @@ pub struct NodeRun {
     pub verdict: String,
     /// True if the report has the result of this node.
     pub reported: bool,
-    /// Reasons why the run is partial that name this node.
+    /// Those reasons for the partial result of the run that are about this node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
 }
 
 impl NodeRun {
-    /// Entries for all nodes of a report.
+    /// Builds the entries for all nodes of a report.
     pub fn runs_from_report(report: &RunReport) -> Vec<(NodeName, Self)> {
         report
             .nodes
@@ -100,12 +100,12 @@ impl NodeRun {
 
 /// True if a reason is about this node. The name must match as a whole: `node ab: …` is not about node `a`.
 fn is_reason_about_node(reason: &str, node: &str) -> bool {
-    // Reasons are sentences for people, and each begins with the node that it is about.
+    // Reasons are sentences for people. A reason about a node begins with `node` and its name.
     let rest = reason.strip_prefix(&format!("node {node}"));
     rest.is_some_and(|rest| rest.starts_with([':', ' ']))
 }
 
-/// Parts of the last hello that are compared with the next one, and the time of its arrival.
+/// The last hello of a node: its arrival, and the facts that are compared with the next hello.
 #[derive(Clone, Debug)]
 struct LastReceivedHello {
     incarnation: u64,
@@ -174,7 +174,7 @@ impl NodeWatcher {
         let mut lost = Vec::new();
         for (node, last) in &mut self.0 {
             let was_lost = last.is_lost;
-            // The flag is kept: a node that stays silent is reported once.
+            // `is_lost` remembers that the node was reported: a node that stays silent is reported once.
             last.is_lost = now.since(last.heard) >= LOST_AFTER;
             if last.is_lost && !was_lost {
                 lost.push(node.clone());
@@ -188,7 +188,7 @@ fn describe_offered_ports(ports: &[OfferedPort]) -> String {
     shorten_text(&ports.iter().map(describe_offered_port).collect::<Vec<_>>().join(" "))
 }
 
-/// Describes a port without the state of its link, which changes whenever a cable is plugged.
+/// Describes a port by interface, labels and speed, without the link state, which changes with every plugged cable.
 fn describe_offered_port(port: &OfferedPort) -> String {
     let labels: String = port.labels.iter().flat_map(|label| [":", label]).collect();
     let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();

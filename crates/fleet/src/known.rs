@@ -1,4 +1,5 @@
-//! Records of nodes that one controller leaves to the next: the ports of each node, and the time of its last hello.
+//! Records with which one controller tells the next about nodes: the ports of each node, and the time
+//! of its last hello.
 //!
 //! A node that is switched off sends no hello. With its record, a plan for the whole fleet can still report
 //! that it is missing.
@@ -16,9 +17,9 @@ pub struct KnownNode {
     pub ports: Vec<OfferedPort>,
     /// Version of packetrig on the node.
     pub version: String,
-    /// Version of its messages.
+    /// Version of the node's messages.
     pub protocol: ProtocolVersion,
-    /// Time of its last hello, nanoseconds since 1970 (UTC).
+    /// Time of the node's last hello, nanoseconds since 1970 (UTC).
     pub heard_at: u64,
 }
 
@@ -34,14 +35,14 @@ impl KnownNode {
         }
     }
 
-    /// True if this should replace the record `before`.
+    /// True if this record should replace the stored record `before`: it differs, or `before` is old.
     pub fn should_replace(&self, before: &Self) -> bool {
         let same = Self { heard_at: before.heard_at, ..self.clone() };
-        // Otherwise each node of the fleet would cause a write every second, with each hello.
+        // If every change of the time were written, each node of the fleet would cause a write every second.
         same != *before || self.heard_at > before.heard_at.saturating_add(RECORD_REWRITE_AGE_NS)
     }
 
-    /// Converts it to a hello, without an incarnation.
+    /// Converts the record to a hello. Facts that the record does not contain are empty, also the incarnation.
     pub(crate) fn to_hello(&self) -> NodeHello {
         NodeHello {
             labels: self.labels.clone(),

@@ -24,7 +24,7 @@ fn label_key(label: &str) -> &str {
 /// A change of the labels of a node, as the operator types it: `key=value` and `word` set a label, `key-` removes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelChange {
-    /// Sets this label, in place of another one with its key.
+    /// Sets this label. It replaces a label with the same key.
     Set(String),
     /// Removes the label with this key.
     Remove(String),
@@ -35,8 +35,8 @@ impl FromStr for LabelChange {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_suffix('-') {
-            // A label is removed by its key, whatever its value. A value here would suggest a comparison, so it
-            // is refused.
+            // A label is removed by its key, whatever its value. `key=value-` is refused, because it would look as if
+            // only a label with that value were removed.
             Some(key) if is_port_label(key) && !key.contains('=') => Ok(Self::Remove(key.to_owned())),
             None if is_port_label(text) => Ok(Self::Set(text.to_owned())),
             _ => {
@@ -46,20 +46,20 @@ impl FromStr for LabelChange {
     }
 }
 
-/// Labels of one node that its operator has set, by key.
+/// Labels that the operator of the fleet has given to one node, by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperatorLabels(BTreeMap<String, String>);
 
-/// One node has too many labels.
+/// A node would have more labels from the operator than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a node has at most {MAX_LABELS_PER_NODE} labels from its operator")]
+#[error("the operator can give a node at most {MAX_LABELS_PER_NODE} labels")]
 pub struct TooManyLabels;
 
 impl OperatorLabels {
-    /// Applies all changes, or none.
+    /// Applies all changes; none of them if the node would have too many labels.
     pub fn apply_changes(&mut self, changes: &[LabelChange]) -> Result<(), TooManyLabels> {
-        // The change is made on a copy, so that a change that does not fit has no partial effect.
+        // The changes are made on a copy, so that refused changes have no partial effect.
         let mut changed = self.0.clone();
         for change in changes {
             match change {
@@ -84,7 +84,8 @@ impl OperatorLabels {
         self.0.is_empty()
     }
 
-    /// Operator labels that are in effect on a node with this hello.
+    /// Returns the operator's labels that are in effect on the node with this hello: those with keys that its
+    /// owner does not use.
     pub fn effective_labels(&self, hello: &NodeHello) -> Vec<String> {
         let owned = owner_label_keys(hello);
         self.0
@@ -94,7 +95,7 @@ impl OperatorLabels {
             .collect()
     }
 
-    /// Operator labels without effect on a node with this hello, because its owner uses their keys.
+    /// Returns the operator's labels without effect on the node with this hello, because its owner uses their keys.
     pub fn overruled_labels(&self, hello: &NodeHello) -> Vec<String> {
         let owned = owner_label_keys(hello);
         self.0

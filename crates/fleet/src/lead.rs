@@ -1,6 +1,7 @@
 //! Leadership of nodes: a record for each node, and the claim of a controller on all nodes of a run ([`LeadClaim`]).
 //!
-//! A lead is written when it is taken and when it is given back, never in between.
+//! A lead (the record that names the leader of a node) is written when a controller takes the node and when it gives
+//! the node back, never in between.
 
 mod claim;
 
@@ -19,14 +20,14 @@ use std::fmt;
 pub struct NodeLead {
     /// The controller's [`ControllerIdentity::controller`].
     pub controller: String,
-    /// Epoch of the lead. It stays when the node is given back.
+    /// Epoch of the lead. The record keeps it when the node is given back.
     pub epoch: u64,
     pub run: RunId,
     /// User who started the controller. Only shown in messages.
     pub user: String,
     /// Host of the controller. Only shown in messages.
     pub host: String,
-    /// Begin of the lead, nanoseconds since 1970 (UTC).
+    /// Time at which the lead began, nanoseconds since 1970 (UTC).
     pub since_wall_ns: u64,
     pub is_free: bool,
 }
@@ -43,9 +44,9 @@ impl NodeLead {
         format!("{:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
     }
 
-    /// Builds the write that gives this lead back, over the revision that was read.
+    /// Builds the write that gives this lead back. It succeeds only if the record still has `revision`.
     fn build_release_write(&self, node: &NodeName, revision: u64) -> RecordWrite {
-        // The record stays, because its epoch must: the next lead of this node has to be above it.
+        // The record is not deleted, because the epoch of the node's next lead must be higher than the epoch in it.
         let free = Self { is_free: true, ..self.clone() };
         RecordWrite {
             key: Self::record_key(node),
@@ -62,7 +63,7 @@ impl fmt::Display for NodeLead {
     }
 }
 
-/// A lead of this controller.
+/// A node that this controller leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnLead {
     pub node: NodeName,
@@ -83,7 +84,7 @@ pub fn release_leads<R: RecordStore>(records: &mut R, leads: Vec<OwnLead>) -> (V
     let mut left = Vec::new();
     for (taken, answer) in leads.into_iter().zip(answers) {
         match answer {
-            // Another controller has taken the lead over since, so it is not ours to give back.
+            // Another controller has taken the node over since, so there is nothing to give back.
             Ok(_) | Err(Error::Stale(_)) => {}
             Err(error) => {
                 left.push(taken);
@@ -94,7 +95,7 @@ pub fn release_leads<R: RecordStore>(records: &mut R, leads: Vec<OwnLead>) -> (V
     (left, failure)
 }
 
-/// Leads that may still name this controller although it does not lead the run any more, because an answer of the
+/// Nodes whose leads may still name this controller, although it does not lead the run any more: an answer of the
 /// record store was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncertainLeads {
@@ -103,7 +104,8 @@ pub struct UncertainLeads {
 }
 
 impl UncertainLeads {
-    /// Reads the leads and gives back those of `controller` for that run. After an error the call may be repeated.
+    /// Reads the leads of the nodes and gives back those of `controller` for the run. After an error the
+    /// call may be repeated.
     pub fn release_uncertain_leads<R: RecordStore>(
         &mut self,
         records: &mut R,
@@ -114,8 +116,7 @@ impl UncertainLeads {
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
             let mut own = read_leads(records, &nodes)?;
-            // Only leads for this run are given back: the controller may lead the same nodes for another run by
-            // now.
+            // Only leads for this run are given back: the controller may already lead the same nodes for another run.
             own.retain(|found| {
                 !found.lead.is_free && found.lead.controller == controller && found.lead.run == self.run
             });
@@ -138,22 +139,22 @@ impl UncertainLeads {
 
 /// A node that another controller leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldLead {
+pub struct LeadOfOtherController {
     pub lead: NodeLead,
     pub revision: u64,
-    /// State of that controller.
+    /// State of the term of the controller that leads the node.
     pub state: TermState,
 }
 
-/// Reads the leads of these nodes that other controllers than `me` hold. Leads of dead controllers
-/// and of ended terms do not count.
+/// Reads which of these nodes are led by controllers other than `me`. Leads of dead controllers and of ended
+/// terms are left out.
 pub fn read_held_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
     (me, watch): (&ControllerIdentity, &mut ControllerTermWatch),
     is_there: ControllerLookup<'_>,
     now: MonoTime,
-) -> Result<BTreeMap<NodeName, HeldLead>, Error> {
+) -> Result<BTreeMap<NodeName, LeadOfOtherController>, Error> {
     let mut found = read_leads(records, nodes)?;
     found.retain(|found| !found.lead.is_free && found.lead.controller != me.controller);
     let mut states = BTreeMap::new();
@@ -166,12 +167,12 @@ pub fn read_held_leads<R: RecordStore>(
     }
     let held = found.into_iter().map(|RecordedLead { node, revision, lead }| {
         let state = states.get(&lead.controller).copied().unwrap_or(TermState::Over);
-        (node, HeldLead { lead, revision, state })
+        (node, LeadOfOtherController { lead, revision, state })
     });
     Ok(held.filter(|(_, held)| held.state.holds_leads()).collect())
 }
 
-/// Reads the leads of these nodes that were not given back, whether their controller is alive or not.
+/// Reads the leads of these nodes that were not given back, including leads of dead controllers.
 pub fn read_unreleased_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],

@@ -1,12 +1,13 @@
 //! Leases: a node may send only while its controller answers.
 //!
-//! The agent asks for renewal with a [`Nonce`]; an answer lets its senders continue until the term (`ttl` and `grace`)
-//! has passed since the question was *sent*. So a delay on the way can only shorten a lease. The controller remembers
-//! the time of its answer. From this time it knows, without another message, when a silent node has certainly stopped.
+//! The agent asks for a renewal with a [`Nonce`]. An answer extends the lease until `ttl` and `grace` have passed since
+//! the question was *sent*, so a delay of the messages can only shorten a lease. The controller remembers when it
+//! answered. From this time it computes, without another message, when a silent node has certainly stopped.
 //!
-//! This module only calculates: it sends nothing and stops no sender. Answers are authenticated before they get here.
+//! This module only calculates: it sends nothing and stops no sender. The fabric authenticates the answers before they
+//! are passed to this module.
 //!
-//! Invariant: a lease never ends later than the sending of the last answered question plus the term.
+//! Invariant: a lease never ends later than `ttl` and `grace` after the last answered question was sent.
 
 use crate::message::{LeaseGrant, Nonce};
 use packetrig_units::{MonoTime, Nanos};
@@ -17,32 +18,31 @@ use std::collections::VecDeque;
 pub struct LeaseTerms {
     /// Time from the sending of an answered question to the end of the lease.
     pub ttl: Nanos,
-    /// Additional time for which senders continue without their controller; zero unless the owner of
-    /// the nodes wants it.
+    /// Additional time for which senders continue without an answer of the controller; zero by default.
     pub grace: Nanos,
-    /// Time for which receivers continue, and the agent waits for the collection of its result, when
-    /// the controller is silent.
+    /// Time for which an agent with a silent controller keeps its receivers running, and waits for its
+    /// result to be collected.
     pub orphaned: Nanos,
 }
 
-/// Time that the controller may spend on the answer to one question of a node.
+/// Time that the controller may spend on the answer to one question of a node. It limits the rate of all questions.
 const ANSWER_TIME_PER_QUESTION: Nanos = Nanos::from_micros(250);
-/// Longest time from the end of a lease to the end of the last sender: the node's supervisor kills the senders 500 ms
-/// after the end, and needs at most 200 ms for it.
+/// Longest time from the end of a lease to the end of the last sender: the supervisor of the node kills senders that
+/// run 500 ms after the end of the lease, and needs at most 200 ms for it.
 const SUPERVISOR_REACTION_TIME: Nanos = Nanos::from_millis(700);
 
 impl LeaseTerms {
     /// Terms of a fleet.
     pub const FLEET_TERMS: Self = Self::with_ttl(Nanos::from_secs(2));
 
-    /// Creates leases of `ttl`, without grace.
+    /// Returns terms with this `ttl`, without grace, and with 30 s for receivers without a controller.
     pub const fn with_ttl(ttl: Nanos) -> Self {
         Self { ttl, grace: Nanos::ZERO, orphaned: Nanos::from_secs(30) }
     }
 
-    /// Time between two questions of a node, in a run with this many nodes. With a short interval, a lease
-    /// survives longer gaps without answers: with few nodes, gaps of 1.8 s if the lease is 2 s. All nodes together send
-    /// at most 4000 questions a second, but each node sends at least four within `ttl`.
+    /// Time between two questions of a node, in a run with this many nodes. With a shorter interval, a lease survives
+    /// longer gaps without answers: with few nodes, gaps of 1.8 s if the lease is 2 s. All nodes together send at most
+    /// 4000 questions a second, unless there are so many nodes that four questions of each within `ttl` are more.
     pub fn renewal_interval(self, nodes: usize) -> Nanos {
         let by_load = Nanos::new((nodes as u64).saturating_mul(ANSWER_TIME_PER_QUESTION.as_u64()));
         by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal_interval())
@@ -52,20 +52,20 @@ impl LeaseTerms {
         Nanos::new(self.ttl.as_u64() / 4)
     }
 
-    /// End of a lease if its question was sent at `sent`.
+    /// End of a lease whose last answered question was sent at `sent`.
     pub fn lease_end_time(self, sent: MonoTime) -> MonoTime {
         sent + self.ttl + self.grace
     }
 
-    /// Time on the controller's clock at which a node has certainly stopped, if its last question was answered at
-    /// `answered`. The rates of the two clocks may differ by a thousandth.
+    /// Time on the controller's clock at which a node has certainly stopped sending, if the controller answered its
+    /// last question at `answered`. The rates of the two clocks may differ by a thousandth.
     pub fn certain_stop_time(self, answered: MonoTime) -> MonoTime {
         let term = self.ttl + self.grace;
         answered + term + Nanos::new(term.as_u64() / 1000) + SUPERVISOR_REACTION_TIME
     }
 }
 
-/// Effect of an answer to a question for renewal.
+/// Effect of the controller's answer to a question for a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
     /// The answer belongs to no open question, or does not extend the lease.
@@ -76,7 +76,7 @@ pub enum LeaseAnswer {
     Stop,
 }
 
-/// The agent's side: one lease after another, with nonces that are never used twice.
+/// The lease of an agent, and its open questions for renewals. No nonce is used twice.
 #[derive(Clone, Debug)]
 pub struct AgentLease {
     terms: LeaseTerms,
@@ -98,9 +98,10 @@ impl AgentLease {
         Self { terms, next: first.0, open: VecDeque::new(), renew_every, renew_at: None, until: None }
     }
 
-    /// Sets the time between questions, as the controller of the run requests, but within the bounds of the terms.
+    /// Sets the time between two questions to the value that the controller requests, limited to the range
+    /// that the terms allow.
     pub fn set_renewal_interval(&mut self, every: Nanos) {
-        // The bounds exclude a lease that runs out between two questions, and a flood of questions.
+        // With these limits, no lease runs out between two questions, and the agent cannot flood the controller.
         let longest = self.terms.longest_renewal_interval();
         self.renew_every = every.clamp(Nanos::new(longest.as_u64() / 8), longest);
     }
@@ -123,22 +124,22 @@ impl AgentLease {
         self.open.clear();
     }
 
-    /// Drops the open questions: answers to them are not accepted any more, because another controller leads now.
+    /// Drops the open questions, so that answers of an earlier controller are not accepted any more.
     pub fn drop_open_questions(&mut self) {
         self.open.clear();
     }
 
-    /// Returns the question to send now, if it is time, and records it as open.
+    /// Returns the nonce of a question to send now, and records the question as open. `None` if no question is due.
     pub fn take_due_question(&mut self, now: MonoTime) -> Option<Nonce> {
         if self.renew_at.is_none_or(|at| now < at) {
             return None;
         }
-        // Missed questions are not made up for: the next one is due a whole interval from now.
+        // After a late question the next one is due a whole interval from now: missed questions are not sent later.
         self.renew_at = Some(now + self.renew_every);
-        // The answer to an older question could extend nothing.
+        // An answer to an older question could not extend the lease, so such questions are forgotten.
         self.open.retain(|(_, sent)| now < self.terms.lease_end_time(*sent));
         let nonce = Nonce(self.next);
-        // The number is used up even if the question is lost: a nonce must never come again.
+        // The number is used up even if the question is lost: no nonce may be used twice.
         self.next += 1;
         self.open.push_back((nonce, now));
         Some(nonce)
@@ -152,7 +153,7 @@ impl AgentLease {
         // Each question is answered once: a replayed answer finds no open question.
         let Some((_, sent)) = self.open.remove(index) else { return LeaseAnswer::Nothing };
         if !grant.go_on {
-            // An answer to an earlier question may still be under way, and must not start the senders again.
+            // An answer to an earlier question may still arrive, and must not start the senders again.
             self.stop_renewing();
             return LeaseAnswer::Stop;
         }
@@ -170,12 +171,12 @@ impl AgentLease {
         self.until.is_some_and(|until| time < until)
     }
 
-    /// Time of the next question.
+    /// Time of the next question; `None` while no lease is wanted.
     pub fn next_deadline(&self) -> Option<MonoTime> {
         self.renew_at
     }
 
-    /// Time at which the lease ends unless it is renewed.
+    /// Time at which the lease ends unless it is renewed; `None` without a lease.
     pub const fn valid_until(&self) -> Option<MonoTime> {
         self.until
     }

@@ -1,10 +1,10 @@
 //! Run lifecycle: state machines of controller and agent, their messages and the fabric.
 //!
-//! [`controller`] and [`agent`] are pure machines: an event and the time go in, actions come out. They exchange
-//! [`message`]s over a [`fabric`] (in one process: [`local`]). The events of a run and its report are in the crate
-//! `report`.
+//! [`controller`] and [`agent`] are state machines: the caller passes in an event and the time, and performs the
+//! actions that they return. They exchange [`message`]s over a [`fabric`] (in one process: [`local`]). The events of a
+//! run and its report are in the crate `report`.
 //!
-//! This crate reads no clock, starts no thread and has no data plane: `fleet-io` executes the actions of the agent.
+//! This crate reads no clock, starts no thread and has no data plane. The crate `fleet-io` performs the actions.
 //!
 //! Invariant: every run ends, even if messages between the machines are lost, repeated or late; nothing is sent before
 //! every receiver is armed; receivers stop only after every sender has; a missing result is never counted as zero.

@@ -1,9 +1,9 @@
 //! The fabric inside one process: channels between threads, records and results in memory.
 //!
-//! All of this state ends with the process; durable state is on the disks of nodes and controller.
+//! Records and unconfirmed results are lost when the process ends.
 
 use crate::fabric::{
-    Endpoint, Error, Fabric, MAX_SEGMENT_BYTES, RecordStore, ResultInlet, ResultOutlet, SegmentDelivery,
+    Endpoint, Error, Fabric, MAX_SEGMENT_BYTES, RecordStore, ResultReceiver, ResultSender, SegmentDelivery,
     SegmentId, StoredRecord,
 };
 use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of samples and hellos that wait for a slow reader. Further ones are dropped; a later sample or
-/// hello makes up for them.
+/// Maximum number of samples and hellos that wait for a slow reader. Further ones are dropped: a later sample or
+/// hello has newer values.
 const MAX_WAITING_SAMPLES: usize = 64;
 /// Default capacity for segments that wait to be collected, in bytes.
 const DEFAULT_RESULT_CAPACITY_BYTES: usize = 1 << 30;
@@ -29,7 +29,7 @@ pub struct LocalFabric {
 
 #[derive(Clone, Debug)]
 struct LocalMailbox {
-    /// Messages of these nodes are delivered here; `None`: of all nodes. Hellos come from all nodes in any case.
+    /// Nodes whose messages are delivered here; `None` for all nodes. Hellos of all nodes are delivered in any case.
     listens_to: Option<Arc<Mutex<BTreeSet<NodeName>>>>,
     /// Messages that must not be lost.
     letters: Sender<MessageEnvelope>,
@@ -47,7 +47,7 @@ pub struct LocalEndpoint {
     dropped: Arc<AtomicU64>,
 }
 
-/// Segments that are not delivered yet, or delivered but not confirmed. `room`: capacity in bytes.
+/// Segments that are not delivered yet, or delivered but not confirmed. `room` is the capacity for them, in bytes.
 #[derive(Debug)]
 struct LocalResults {
     room: usize,
@@ -74,11 +74,11 @@ impl WaitingSegments {
     }
 
     fn take_next_segment(&mut self, reader: &str) -> Option<SegmentDelivery<SegmentId>> {
-        // The map is in the order of names, so a reader gets the segments of a node in their order.
+        // The map is sorted by segment ID, so a reader gets the segments of a node in the order of their numbers.
         let mut fresh = self.fresh.keys();
         let id = fresh.find(|id| self.readers.get(&id.run).is_some_and(|own| own == reader))?.clone();
         let body = self.fresh.remove(&id)?;
-        // The token confirms the segment; until then a copy stays for the next reader.
+        // A copy is kept until the segment is confirmed, because the next reader may need it.
         self.taken.insert(id.clone(), body.clone());
         Some(SegmentDelivery { token: id.clone(), id, body })
     }
@@ -117,12 +117,12 @@ impl Fabric for LocalFabric {
         if places.contains_key(&name) {
             return Err(Error::Taken(name));
         }
-        // Commands and replies must not be lost. Their number is bounded by the machines,
-        // which repeat one only after a while.
+        // Commands and replies must not be lost, so this channel is unbounded. The state machines send few of them, and
+        // repeat them only after a while.
         let (letters, letters_in) = unbounded();
         let (telemetry, telemetry_in) = bounded(MAX_WAITING_SAMPLES);
         let dropped = Arc::new(AtomicU64::new(0));
-        // A node has one controller, and a controller without a number receives from all nodes: neither needs a list.
+        // A node receives from its controller, and a fleet's only controller from all nodes, so neither needs a list.
         let receives_all = !name.is_controller() || name == NodeName::controller();
         let listens_to = (!receives_all).then(Arc::default);
         let mailbox = LocalMailbox { listens_to, letters, telemetry, dropped: Arc::clone(&dropped) };
@@ -150,7 +150,7 @@ impl Fabric for LocalFabric {
 }
 
 impl LocalEndpoint {
-    /// The sender's name as the receiver sees it. Nodes see all controllers under the same name.
+    /// The sender's name as the receiver sees it. All controllers have the same name for nodes.
     fn sender_name(&self) -> NodeName {
         if self.name.is_controller() { NodeName::controller() } else { self.name.clone() }
     }
@@ -161,7 +161,7 @@ impl LocalEndpoint {
         let controllers = places.iter().filter(|(name, _)| name.is_controller());
         let controllers: Vec<_> =
             controllers.map(|(name, mailbox)| (name.clone(), mailbox.clone())).collect();
-        // The lock is released before the message is delivered, so that no endpoint waits for another.
+        // The lock is released before the message is delivered, so that other endpoints do not wait for it.
         drop(places);
         if controllers.is_empty() {
             return Err(Error::Unknown(NodeName::controller()));
@@ -259,7 +259,7 @@ impl LocalMailbox {
         match self.telemetry.try_send(letter) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
-                // If the reader is slow, samples are dropped; the sender never waits.
+                // If the reader is slow, samples and hellos are dropped; the sender never waits.
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -306,11 +306,11 @@ impl RecordStore for LocalRecords {
     }
 }
 
-/// The node's end of result delivery in memory.
+/// The node's side of result delivery in memory.
 #[derive(Clone, Debug)]
 pub struct LocalOutgoing(Arc<LocalResults>);
 
-impl ResultOutlet for LocalOutgoing {
+impl ResultSender for LocalOutgoing {
     fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         if body.len() > MAX_SEGMENT_BYTES {
             return Err(Error::TooLarge(body.len()));
@@ -320,7 +320,7 @@ impl ResultOutlet for LocalOutgoing {
         if waiting.fresh.contains_key(id) || waiting.taken.contains_key(id) {
             return Ok(());
         }
-        // Taken segments still occupy memory, because they may have to be delivered again.
+        // Delivered segments that are not confirmed count as well, because they may have to be delivered again.
         let kept: usize = waiting.fresh.values().chain(waiting.taken.values()).map(Vec::len).sum();
         if kept + body.len() > self.0.room {
             return Err(Error::Full);
@@ -331,7 +331,7 @@ impl ResultOutlet for LocalOutgoing {
     }
 }
 
-/// A controller's end of result delivery. Dropping it stops reading all its runs.
+/// A controller's side of result delivery in memory. Dropping it stops reading all its runs.
 #[derive(Debug)]
 pub struct LocalIncoming {
     results: Arc<LocalResults>,
@@ -350,7 +350,7 @@ impl Drop for LocalIncoming {
     }
 }
 
-impl ResultInlet for LocalIncoming {
+impl ResultReceiver for LocalIncoming {
     type Token = SegmentId;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
@@ -362,7 +362,7 @@ impl ResultInlet for LocalIncoming {
             }
             _ => {}
         }
-        // Segments that the former reader took are delivered again, so its confirmations are refused from here on.
+        // Unconfirmed segments of the former reader are delivered again, so its confirmations are refused from now on.
         waiting.remove_reader(run);
         waiting.readers.insert(run.clone(), self.reader.clone());
         self.results.came.notify_all();
@@ -385,7 +385,7 @@ impl ResultInlet for LocalIncoming {
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
         let mut next = None;
         let waiting = lock_ignoring_poison(&self.results.waiting);
-        // The condition takes the segment itself, under the lock: two readers never get the same segment.
+        // The segment is taken in the condition, under the lock, so that two readers never get the same segment.
         drop(self.results.came.wait_timeout_while(waiting, within.to_std(), |waiting| {
             next = waiting.take_next_segment(&self.reader);
             next.is_none()

@@ -1,6 +1,7 @@
 //! Members of the fleet: the last hello of each node, and its age.
 //!
-//! The input is [`NodeHello`]s and the time. A lost node is only silent: it may still send until its lease ends.
+//! The input is [`NodeHello`]s and the time. A node that counts as lost has only sent no hello for a while: it may
+//! still send test traffic until its lease ends.
 //!
 //! Invariant: a new incarnation is a restart, however quickly the node came back; a late hello of an
 //! earlier incarnation changes nothing.
@@ -20,22 +21,22 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Silence after which a node is suspect. A node sends a hello once a second.
+/// Time without a hello after which a node is suspect. A node sends a hello once a second.
 pub const SUSPECT_AFTER: Nanos = Nanos::from_secs(3);
-/// Silence after which a node is lost.
+/// Time without a hello after which a node is lost.
 pub const LOST_AFTER: Nanos = Nanos::from_secs(10);
 
 /// Maximum number of earlier incarnations of a node that are remembered.
 const MAX_REMEMBERED_INCARNATIONS: usize = 4096;
 
-/// Age class of a node's last hello.
+/// Presence of a node, according to the age of its last hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodePresence {
     Fresh,
-    /// Silent for [`SUSPECT_AFTER`].
+    /// No hello for [`SUSPECT_AFTER`].
     Suspect,
-    /// Silent for [`LOST_AFTER`].
+    /// No hello for [`LOST_AFTER`].
     Lost,
 }
 
@@ -59,7 +60,7 @@ impl fmt::Display for NodePresence {
     }
 }
 
-/// Difference of versions that keeps a node and this controller from working together.
+/// Protocol versions of a node and of this controller that cannot work together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error(
     "its packetrig {version} speaks protocol {}.{}; this controller accepts {}.{} and {}.{}",
@@ -73,7 +74,8 @@ pub struct ProtocolMismatch {
 }
 
 impl ProtocolMismatch {
-    /// Compares `hello` with a controller of version `ours`: majors must be equal, minors equal or one less.
+    /// Compares the protocol of a node with that of the controller, `ours`. `None` if they can work together: the major
+    /// versions are equal, and the node's minor version is equal or one lower.
     pub fn find_protocol_mismatch(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
         let node = hello.protocol;
         let fits = node.major == ours.major
@@ -83,19 +85,19 @@ impl ProtocolMismatch {
     }
 }
 
-/// A change of a node.
+/// A change of a node that the members have noticed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberChange {
     /// First hello of the node.
     Joined(NodeName),
-    /// Its agent was restarted: its earlier work is lost.
+    /// The node's agent was restarted, so the run that it took part in is lost.
     Restarted {
         node: NodeName,
-        /// The run that it took part in, by its last hello.
+        /// The run that the node took part in, according to its last hello.
         lost: Option<MessageHead>,
     },
-    /// The age class of its last hello has changed.
+    /// The presence of the node has changed.
     Presence(NodeName, NodePresence),
 }
 
@@ -105,17 +107,17 @@ pub struct FleetMember {
     heard: MonoTime,
     presence: NodePresence,
     earlier: BTreeSet<u64>,
-    /// Age of the hello when it was restored from an earlier controller; `None` once this controller
-    /// has received one itself.
+    /// Age of the hello when it was restored from the record of an earlier controller; `None` once this controller
+    /// itself has received a hello of the node.
     remembered: Option<Nanos>,
 }
 
 impl FleetMember {
-    /// Last hello of the node to a controller.
+    /// Last hello that this controller, or an earlier one, has received from the node.
     pub const fn hello(&self) -> &NodeHello {
         &self.hello
     }
-    /// Age class of the node's last hello.
+    /// Presence of the node at the time `now`.
     pub const fn presence_at(&self, now: MonoTime) -> NodePresence {
         NodePresence::from_silence(self.silence_at(now))
     }
@@ -124,20 +126,19 @@ impl FleetMember {
         self.remembered.is_none()
     }
     const fn silence_at(&self, now: MonoTime) -> Nanos {
-        // The age includes the time since the record was written: this controller did not receive anything
-        // during that time.
+        // For a restored node, the age of the hello at that time is added.
         let before = if let Some(before) = self.remembered { before } else { Nanos::ZERO };
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
-    /// Difference of protocol versions that keeps this controller from working with the node; `None` without one.
+    /// Protocol versions, if they keep this controller from working with the node; otherwise `None`.
     pub fn protocol_mismatch(&self) -> Option<ProtocolMismatch> {
         ProtocolMismatch::find_protocol_mismatch(&self.hello, FLEET_PROTOCOL_VERSION)
     }
 }
 
-/// Part of a node in an attempt of a run, with a result that is still on the node.
+/// Result of a node in an attempt of a run that is still on the node, because no controller has collected it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UncollectedPart {
+pub struct UncollectedResult {
     pub node: NodeName,
     pub run: RunId,
     pub attempt: u32,
@@ -153,9 +154,9 @@ pub struct FleetMembers {
 }
 
 impl FleetMembers {
-    /// Handles a hello of a node, and returns the changes that it shows.
+    /// Handles a hello of a node, and returns the changes since the node's last hello.
     pub fn on_hello(&mut self, from: &NodeName, hello: NodeHello, now: MonoTime) -> Vec<MemberChange> {
-        // A node that was restored from a record counts as new: this controller had no hello of it.
+        // A node that was restored from a record counts as new: this controller has not received a hello of it before.
         let heard_before = self.nodes.get_mut(from).filter(|member| member.remembered.is_none());
         let Some(member) = heard_before else {
             let member = FleetMember {
@@ -190,11 +191,11 @@ impl FleetMembers {
         changes
     }
 
-    /// Restores a node that an earlier controller knew and this one has not received a hello of.
+    /// Adds a node from the record of an earlier controller, unless this controller has already received a hello of it.
     pub fn restore_node(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
-        // The age of the record does not matter: this controller itself has no hello of the node, so it counts as lost.
+        // However new the record is, the node counts as lost until this controller itself receives a hello of it.
         let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST_AFTER);
-        // A hello that has come already is newer than any record.
+        // A hello that this controller has received is newer than any record.
         self.nodes.entry(node.clone()).or_insert_with(|| FleetMember {
             hello: known.to_hello(),
             heard: now,
@@ -240,17 +241,18 @@ impl FleetMembers {
         self.nodes.iter()
     }
 
-    /// Highest epoch that any of these nodes has seen: a controller that leads them needs a higher one. The filter
-    /// comes before the maximum: a forged number of one node must not hide the epochs of the others.
+    /// Highest valid epoch that any of these nodes has seen; 0 without one. A controller that wants to lead them
+    /// needs a higher epoch. Numbers from [`MAX_EPOCH`] on are ignored, so a forged number does not hide the
+    /// epochs of other nodes.
     pub fn highest_epoch(&self, nodes: &BTreeSet<NodeName>) -> u64 {
         let epochs = nodes.iter().filter_map(|node| Some(self.nodes.get(node)?.hello.epoch));
         epochs.filter(|epoch| *epoch < MAX_EPOCH).max().unwrap_or(0)
     }
 
-    /// Results that nodes still hold because no controller has collected them.
-    pub fn uncollected_parts(&self) -> impl Iterator<Item = UncollectedPart> {
+    /// Iterates over the results that are still on nodes, because no controller has collected them.
+    pub fn iter_uncollected_results(&self) -> impl Iterator<Item = UncollectedResult> {
         self.nodes.iter().flat_map(|(name, member)| {
-            member.hello.spooled.iter().map(move |(run, attempt, segments)| UncollectedPart {
+            member.hello.spooled.iter().map(move |(run, attempt, segments)| UncollectedResult {
                 node: name.clone(),
                 run: run.clone(),
                 attempt: *attempt,
@@ -259,7 +261,7 @@ impl FleetMembers {
         })
     }
 
-    /// One row per node, in the order of their names.
+    /// Returns one row for each node, in the order of their names.
     pub fn member_rows(&self, now: MonoTime) -> Vec<MemberRow> {
         let none = OperatorLabels::default();
         let rows = self.nodes.iter().map(|(name, member)| {
@@ -367,7 +369,7 @@ mod tests {
             plan: crate::message::PlanHash::from_document(""),
         };
         members.on_hello(&name("a"), NodeHello { busy: Some(head), ..hello(1) }, at(0));
-        assert_eq!(members.member_rows(at(0))[0].find_hindrance(None), None, "nobody leads it");
+        assert_eq!(members.member_rows(at(0))[0].find_exclusion_reason(None), None, "nobody leads it");
         let lead = NodeLead {
             controller: "c1".into(),
             epoch: 1,
@@ -380,12 +382,12 @@ mod tests {
         members.replace_leads(BTreeMap::from([(name("a"), lead)]));
         let row = |now| members.member_rows(at(now)).remove(0);
         assert_eq!(
-            row(0).find_hindrance(None).unwrap(),
+            row(0).find_exclusion_reason(None).unwrap(),
             "it belongs to run r1 of alice@rig7 since 14:03 UTC"
         );
-        assert_eq!(row(0).find_hindrance(Some(&RunId("r1".into()))), None);
+        assert_eq!(row(0).find_exclusion_reason(Some(&RunId("r1".into()))), None);
         assert_eq!(
-            row(20_000).find_hindrance(None).unwrap(),
+            row(20_000).find_exclusion_reason(None).unwrap(),
             "it does not answer; it was last heard 20s ago"
         );
     }

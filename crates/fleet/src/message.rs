@@ -1,8 +1,8 @@
 //! Messages between controller and agents.
 //!
 //! Every message of an attempt, except [`MessageBody::Stored`], carries a [`MessageHead`]; an agent refuses commands of
-//! an older epoch or attempt. Commands and
-//! replies may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
+//! an older epoch or attempt. Commands and replies may be repeated, so a repetition must have no further effect.
+//! Telemetry may be lost, because it is cumulative.
 
 mod change;
 mod sparse_places;
@@ -12,12 +12,12 @@ pub use packetrig_report::{NodeName, PlanHash, PortPlace, RunId};
 pub use packetrig_stats::result::SentTotal;
 
 use crate::hello::NodeHello;
-use packetrig_plan::{HeldStream, SentDocument};
+use packetrig_plan::{SentDocument, StreamResumePoint};
 use packetrig_report::outcome::NodeFault;
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CountSample, NodeResult};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::text::deserialize_line;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,10 @@ pub struct MessageHead {
     pub run: RunId,
     /// Number of the attempt to start the run, from 1. A higher attempt begins with [`NodeCommand::Prepare`].
     pub attempt: u32,
-    /// Fencing token: number of the lead of its nodes. A lower one is refused.
+    /// Fencing token: epoch of the controller that leads the nodes of the run. Agents refuse a lower epoch
+    /// than they have seen.
     pub epoch: u64,
-    /// Hash of the plan, equal on all nodes.
+    /// Hash of the whole plan, equal on all nodes.
     pub plan: PlanHash,
 }
 
@@ -42,29 +43,29 @@ pub struct MessageHead {
 pub struct RunPreparation {
     /// The plan's document, or this node's part of it.
     pub document: SentDocument,
-    /// Hash of the whole plan if the document is a part; absent if it is the whole.
+    /// Hash of the whole plan if the document is only a part of it; absent if the document is the whole plan.
     #[serde(default)]
     pub part_of: Option<PlanHash>,
     #[serde(flatten)]
-    pub terms: RunTerms,
+    pub terms: SharedRunOptions,
     /// Id of the run. If frames of this run arrive in a later run, the node reports them with this id.
     #[serde(default)]
     pub run: String,
-    /// Interfaces that the user confirmed although they look like part of a real network, as locations.
+    /// Locations of interfaces that the user has confirmed, although they look like part of a real network.
     pub confirmed: Vec<String>,
     /// Directory for captures on this node.
     pub capture_dir: Option<String>,
     /// Node and interface of each port of the plan, by its index; empty if all ports are on this machine.
     #[serde(default, with = "sparse_places")]
     pub places: Vec<PortPlace>,
-    /// Interval of the node's telemetry; 0 leaves it to the node.
+    /// Interval at which the node sends telemetry; 0: the node chooses the interval.
     #[serde(default)]
     pub say_every: Nanos,
     /// Interval at which a node renews its lease; absent in messages of earlier versions.
     #[serde(default)]
     pub renew_every: Option<Nanos>,
-    /// Maximum time for which the node may keep its ports open after the run, because the controller wants to
-    /// start another run on the same ports. 0: the node closes them.
+    /// Maximum time for which the node keeps its ports open after the run, because the controller wants to start
+    /// another run on the same ports. 0: the node closes the ports at the end of the run.
     #[serde(default)]
     pub keep_ports_ns: Nanos,
     /// Server with which nodes compare their clocks.
@@ -79,10 +80,10 @@ pub struct ClockServer {
     pub at: Vec<SocketAddr>,
     /// Key that authenticates questions and answers. Each node has its own key.
     pub key: ClockKey,
-    /// Number by which the controller recognises the node's key.
+    /// Number with which the node tells the controller which key it uses.
     #[serde(default)]
     pub key_number: u64,
-    /// Name of the clock itself, as in [`crate::hello::ClockFacts::identity`].
+    /// Identity of the controller's clock, as in [`crate::hello::ClockFacts::identity`].
     pub identity: String,
 }
 
@@ -104,9 +105,9 @@ pub enum StopReason {
     #[default]
     Done,
     Told,
-    /// Their lease was not renewed.
+    /// The lease ended, because it was not renewed.
     LeaseOver,
-    /// No lease was valid at the start time: nothing was sent.
+    /// No lease was valid at the start time, so nothing was sent.
     NoLease,
     /// The longest duration that the node's owner allows was reached.
     OwnersLimit,
@@ -118,23 +119,23 @@ pub enum StopReason {
 pub enum NodeCommand {
     /// Read the plan, open the ports.
     Prepare(Box<RunPreparation>),
-    /// Begin to receive, and reply.
+    /// Start the receivers, and reply when they run.
     Arm,
-    /// Be ready to send at `start`. The node answers `Late` if less than `guard` is left before it and the run is
-    /// not steered.
+    /// Be ready to send at `start`. The node answers `Late` if less than `guard` is left before `start`, unless
+    /// the run is steered.
     Commit {
         start: MonoTime,
         /// Acknowledgements must be sent this long before `start`.
         guard: Nanos,
     },
-    /// All nodes are ready: the start that was committed is final.
+    /// All nodes have acknowledged the commit, so the start time is final.
     Confirm {
         /// The same start time again.
         start: MonoTime,
     },
     /// Report the progress of this node.
     Query,
-    /// Make a change. A change with the same number is made only once.
+    /// Make a change to the running streams. Commands with the same number make the change only once.
     Steer(Box<ChangeOrder>),
     /// Perform a step of a change. Each step of a change is performed only once.
     Step {
@@ -146,19 +147,19 @@ pub enum NodeCommand {
     Stop,
     /// All senders are done and no frame is in flight any more: stop receiving, compute the final counts, report.
     Finish {
-        /// Frame totals of every stream of the run, as far as they are known.
+        /// Numbers of sent frames of the streams, as far as their senders have reported them.
         sent: Arc<[SentTotal]>,
     },
-    /// The result is safe with the controller; forget the run.
+    /// The controller has stored the result; forget the run.
     Collected,
     /// Give up the run: stop, close the ports, forget the run.
     Abort,
 }
 
-/// Longest reason of a refusal, in characters.
+/// Longest text of a refusal, in characters.
 const MAX_REFUSAL_CHARACTERS: usize = 4096;
 
-/// Reply of an agent to the controller. It answers a command, and is repeated when the command is repeated.
+/// Reply of an agent to the controller. It answers a command or reports progress. A repeated command gets it again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeReply {
@@ -175,15 +176,15 @@ pub enum NodeReply {
     Confirmed,
     /// The start time has passed; the node sends, if it has streams to send.
     Started,
-    /// Streams are held for a change, or holding failed and no stream was changed.
+    /// Streams are held (paused) for a change, or holding failed and no stream was changed.
     Held {
         number: u64,
         /// Reason of the failure.
         fault: Option<NodeFault>,
-        /// The held streams that are sent here.
-        held: Vec<HeldStream>,
+        /// The held streams that this node sends.
+        held: Vec<StreamResumePoint>,
     },
-    /// The receivers know the new stream segments of a change.
+    /// The receivers know the new stream segments of a change, or the announcement failed.
     Announced {
         number: u64,
         /// Reason of a failure.
@@ -194,7 +195,7 @@ pub enum NodeReply {
         number: u64,
         /// Reason of the failure.
         fault: Option<NodeFault>,
-        /// The counts right after the change, so that they arrive together with it.
+        /// The counts right after the change, if the node has just made it; otherwise empty.
         sample: Box<CountSample>,
     },
     /// Every sender of this node is done.
@@ -205,7 +206,7 @@ pub enum NodeReply {
     },
     /// The final counts of this node. The value is shared, because it is large and the controller may request it again.
     Result(Arc<NodeResult>),
-    /// The final counts of this node are safe on its disk, and are delivered separately.
+    /// The final counts of this node are on its disk, and are delivered separately as segments.
     Spooled {
         /// Number of segments of the result.
         segments: u64,
@@ -227,39 +228,40 @@ pub enum MessageBody {
     Telemetry(MessageHead, Box<CountSample>),
     /// Agent to controller: comparison of its clock with the controller's. Sent when it is armed.
     Clock(MessageHead, Box<ClockRecord>),
-    /// Controller to agent: clock comparisons of the nodes that send to it. Sent before every confirmation.
+    /// Controller to agent: clock comparisons of the nodes that send frames to this node.
+    /// Sent before every confirmation.
     Clocks(MessageHead, Vec<(NodeName, ClockFit)>),
     /// Agent to controller: question for a renewal of the lease. See [`crate::lease`].
     Renew(MessageHead, Nonce),
-    /// Controller to agent: answer to that question.
+    /// Controller to agent: answer to [`MessageBody::Renew`].
     Granted(MessageHead, LeaseGrant),
-    /// Controller to all nodes: request for a hello that names this call.
+    /// Controller to all nodes, or to one node: request for a hello that contains this nonce.
     RollCall(Nonce),
     /// Agent to controller: hello, on request and once a second. May be lost.
     Hello(Box<NodeHello>),
-    /// Controller to agent: these segments are safe.
+    /// Controller to agent: the controller has stored these segments.
     Stored(StoredWatermark),
 }
 
-/// Number of a question: renewals of a lease, roll calls. The asking side never uses one twice.
+/// Number of a question (renewal of a lease, or roll call). The asking program never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(pub u64);
 
-/// The answer to a renewal.
+/// Answer to a question for a renewal of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrant {
     pub nonce: Nonce,
-    /// True: continue. False: stop sending now.
+    /// If true, the node may continue to send; if false, it must stop sending now.
     pub go_on: bool,
 }
 
-/// Watermark: all segments of a node's part in a run below this number are stored by the controller.
+/// Watermark: the controller has stored all segments below this number that a node has sent for an attempt of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredWatermark {
     pub run: RunId,
     pub attempt: u32,
-    /// First number that may not be stored yet.
+    /// Lowest segment number that the controller may not have stored yet.
     pub below: u64,
 }
 
@@ -271,7 +273,7 @@ pub struct MessageEnvelope {
 }
 
 impl MessageBody {
-    /// True if the fabric may drop it when the other side is slow.
+    /// True if the fabric may drop the message when its receiver is slow.
     pub const fn may_be_dropped(&self) -> bool {
         matches!(self, Self::Telemetry(..) | Self::Hello(_))
     }
@@ -315,7 +317,8 @@ mod tests {
 
     #[test]
     fn preparation_encodes_as_one_flat_object() {
-        let terms = RunTerms { tag_key: u64::MAX, seed: 2, steered: true, ..RunTerms::default() };
+        let terms =
+            SharedRunOptions { tag_key: u64::MAX, seed: 2, steered: true, ..SharedRunOptions::default() };
         let preparation = RunPreparation { document: "p".into(), terms, ..RunPreparation::default() };
         let value = serde_json::to_value(&preparation).expect("encodes");
         let object = value.as_object().expect("an object");

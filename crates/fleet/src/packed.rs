@@ -1,8 +1,8 @@
 //! Encodes values as compressed JSON, for segments and long messages.
 //!
-//! The bytes may come from an unknown sender. Invariant: reading takes time and memory in proportion to the
-//! compressed bytes: at most [`MAX_COMPRESSION_RATIO`] bytes of JSON for each of them, but [`MIN_UNPACKED_LIMIT`] bytes
-//! are always accepted, and never more than [`MAX_UNPACKED_BYTES`]. The JSON is parsed while it is decompressed: the
+//! The bytes may come from an unknown sender. Invariant: the time and memory for reading are proportional to the number
+//! of compressed bytes. Each of them may give [`MAX_COMPRESSION_RATIO`] bytes of JSON; [`MIN_UNPACKED_LIMIT`] bytes are
+//! always accepted, and more than [`MAX_UNPACKED_BYTES`] never. The JSON is parsed while it is decompressed, so the
 //! whole text is never in memory.
 
 use packetrig_units::clamp_to_u32;
@@ -10,16 +10,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufReader, BufWriter, Read};
 
-/// Compression level of zstd. This fast level has most of the possible gain, because the same member names of JSON
-/// objects repeat all the time.
+/// Compression level of zstd. This fast level already saves most of the bytes, because most of the JSON
+/// is repeated member names.
 const COMPRESSION_LEVEL: i32 = 3;
 /// Maximum number of bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
 pub const MAX_UNPACKED_BYTES: u64 = 256 << 20;
 /// Maximum number of bytes of JSON for each compressed byte. Results of real runs have 5 to 30.
 pub const MAX_COMPRESSION_RATIO: u64 = 128;
-/// Bytes of JSON that even the shortest input may hold.
+/// Number of bytes of JSON that are accepted from an input of any length.
 pub const MIN_UNPACKED_LIMIT: u64 = 1 << 20;
-/// Maximum window of a decoder, as a power of two; level 3 needs 2^21.
+/// Binary logarithm of the maximum window of the zstd decoder: 2^22 bytes. Level 3 needs 2^21 bytes.
 const MAX_WINDOW_LOG2: u32 = 22;
 /// Size of the buffer for the JSON text, which is never in memory as a whole.
 const TEXT_BUFFER_BYTES: usize = 64 << 10;
@@ -30,7 +30,7 @@ const ZSTD_SKIPPABLE_MAGIC: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 pub fn pack_value<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), COMPRESSION_LEVEL)?;
     let mut counter = ByteCounter { inner: &mut encoder, bytes: 0 };
-    // serde_json writes single words. Without a buffer, each word would be a call of the encoder.
+    // serde_json writes every word separately. The buffer avoids a call of the encoder for each word.
     let mut words = BufWriter::with_capacity(TEXT_BUFFER_BYTES, &mut counter);
     serde_json::to_writer(&mut words, value)?;
     words.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -40,17 +40,17 @@ pub fn pack_value<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// Compresses a value that is JSON already.
+/// Compresses a text that is JSON already.
 pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut packed = zstd::encode_all(text, COMPRESSION_LEVEL)?;
     pad_to_ratio(&mut packed, text.len() as u64);
     Ok(packed)
 }
 
-/// Pads the compressed bytes, because a reader expands them by [`MAX_COMPRESSION_RATIO`] at most.
+/// Pads the compressed bytes, because a reader accepts at most [`MAX_COMPRESSION_RATIO`] bytes of text for each byte.
 fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
-    // A text that repeats itself very often shrinks more than that limit allows. A skippable frame makes it
-    // longer.
+    // A text with many repetitions may become shorter than that limit allows. A zstd frame that decoders
+    // skip makes it longer.
     let length = packed.len() as u64;
     // Readers accept up to `MIN_UNPACKED_LIMIT` bytes of text for an input of any length.
     let Some(missing) =
@@ -68,7 +68,7 @@ fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
 
 /// Decompresses and parses a value of [`pack_value`] or [`pack_text`]. Fails if its JSON exceeds the limits.
 pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
-    // The limit grows with the input, so that a sender pays in bytes for the memory and time that it costs.
+    // The limit grows with the input: a sender must send many bytes to make the reader use much memory and time.
     unpack_value_with_limit(
         bytes,
         (bytes.len() as u64)
@@ -82,7 +82,7 @@ pub fn unpack_value_with_limit<T: DeserializeOwned>(bytes: &[u8], most: u64) -> 
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     // The default limit of zstd would let a few bytes allocate a window of 128 MiB.
     decoder.window_log_max(MAX_WINDOW_LOG2)?;
-    // The limit applies to the decompressed text: a limit on the parsed value would come after the allocation.
+    // The text is limited while it is decompressed, because the parsed value already takes memory.
     let mut text = LimitedReader { inner: decoder, left: most, most };
     let value = serde_json::from_reader(BufReader::with_capacity(TEXT_BUFFER_BYTES, &mut text));
     Ok(value?)
@@ -106,7 +106,7 @@ impl<W: io::Write> io::Write for ByteCounter<'_, W> {
     }
 }
 
-/// Reads up to a limit. More bytes than that are an error, not the end of the input.
+/// Reads up to a limit. More bytes than the limit are an error, not the end of the input.
 struct LimitedReader<R> {
     inner: R,
     left: u64,
@@ -117,7 +117,7 @@ impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            let why = format!("the value unpacks to more than {} bytes, its limit", self.most);
+            let why = format!("the decompressed value is longer than its limit of {} bytes", self.most);
             io::Error::new(io::ErrorKind::FileTooLarge, why)
         })?;
         Ok(read)
@@ -162,7 +162,7 @@ mod tests {
         let bytes = bomb(64 << 20);
         assert!(bytes.len() < 10_000, "{}", bytes.len());
         let error = unpack_value::<u64>(&bytes).unwrap_err();
-        assert!(error.to_string().contains("more than"), "{error}");
+        assert!(error.to_string().contains("longer than its limit"), "{error}");
         // The stated limit holds for bytes that are honest about their length, too.
         let long =
             [bytes, ZSTD_SKIPPABLE_MAGIC.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]]

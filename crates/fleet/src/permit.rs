@@ -1,10 +1,11 @@
-//! Permission that the owner of a node gives for traffic from it.
+//! The permit: which traffic the owner of a node allows the fleet to send from the node.
 //!
-//! The owner writes a file on the node; no message can widen it. The node checks every plan against it before it opens
-//! a port, and every change of a running plan. This module sees the plan, not the frames: the agent enforces
-//! limits that depend on time (the duration of an endless stream, the size of a capture).
+//! The owner writes a file on the node; no message can extend it. The node checks every plan against the permit before
+//! it opens a port, and every change of a running plan. This module checks the plan, not the frames. The agent enforces
+//! the limits that only the run can show (the duration of an endless stream, the size of a capture).
 //!
-//! Invariant: traffic to unknown destinations, or with an unknown rate, is refused where the permit has a limit for it.
+//! Invariant: traffic to unknown destinations, or with an unknown rate, is refused if the permit
+//! limits destinations or rates.
 
 mod file;
 mod network;
@@ -19,39 +20,39 @@ use packetrig_plan::reach::{self, AddressFamily, FieldValues};
 use packetrig_plan::recording::ReplayTiming;
 use packetrig_plan::{BoundPlan, BoundStream, Stream};
 use packetrig_stats::port::BackEnd;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::{BitRate, Nanos};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Longest run if the owner sets no limit.
+/// Longest time for which a stream may send if the owner sets no limit.
 pub const DEFAULT_MAX_DURATION: Nanos = Nanos::from_secs(3600);
 
-/// A port of this machine that its owner lets the fleet use.
+/// A port of this machine that its owner allows the fleet to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PermittedPort {
     /// Location on this machine: `eth1` or `ns/eth1`.
     pub interface: String,
     pub labels: Vec<String>,
-    /// The owner has confirmed it although it looks like part of a real network.
+    /// True if the owner has confirmed the port, although it looks like part of a real network.
     pub confirmed: bool,
-    /// Maximum rate on the line (layer 1).
+    /// Maximum rate on the link (layer 1), with preamble and gaps.
     pub max_rate: Option<BitRate>,
     /// Maximum frames per second.
     pub max_frames_per_second: Option<u64>,
     pub max_mtu: Option<u32>,
 }
 
-/// Permission of the owner. The default is that of a node without a file: test networks only.
+/// What the owner allows. The default is for a node without a permit file: only benchmark networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LendingPermit {
     /// Labels of the node from its owner.
     pub labels: Vec<String>,
-    /// Ports that the fleet may use; `None`: every interface that carries no default route.
+    /// Ports that the fleet may use; `None`: every interface in the namespace of the agent without a default route.
     pub ports: Option<Vec<PermittedPort>>,
-    /// IP addresses that may be sent to.
+    /// IP addresses to which the node may send.
     pub networks: NetworkSet,
-    /// MAC addresses that may be sent to.
+    /// MAC addresses to which the node may send.
     pub macs: PermittedMacs,
     /// Longest time for which a stream or the probes of a port may send.
     pub max_duration: Nanos,
@@ -59,9 +60,9 @@ pub struct LendingPermit {
     pub max_capture: Option<u64>,
     /// Allowed back ends; `None`: all.
     pub back_ends: Option<Vec<BackEnd>>,
-    /// Directory of the recordings that may be replayed; `None`: no recordings at all.
+    /// Directory of the capture files that may be replayed; `None`: no file may be replayed.
     pub replays: Option<PathBuf>,
-    /// The section about probes, as TOML. The crates for probes interpret it.
+    /// The section `probe` of the permit file, as TOML. The crates for probes interpret it.
     pub probes: Option<String>,
 }
 
@@ -84,11 +85,11 @@ impl Default for LendingPermit {
 /// A port of a plan that is on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPlanPort {
-    /// Its index in the plan.
+    /// Index of the port in the plan.
     pub port: usize,
-    /// Interface of the port on this node, as it is opened.
+    /// Location of the port's interface on this node.
     pub interface: String,
-    /// Speed that the link itself reports. The speed in the plan is not trusted here.
+    /// Speed that the link reports; the speed in the plan is not used for checks.
     pub link_speed: Option<BitRate>,
     /// The back end that sends the frames of the port, once the port is open.
     pub back_end: Option<BackEnd>,
@@ -97,7 +98,7 @@ pub struct OwnPlanPort {
 /// Parts of a request to a node that the plan does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitRequest<'a> {
-    pub terms: &'a RunTerms,
+    pub terms: &'a SharedRunOptions,
     /// Files with frames to send, without symbolic links; `None` for a file that does not exist.
     pub replays: &'a [Option<PathBuf>],
 }
@@ -114,21 +115,21 @@ impl LendingPermit {
         file::parse_permit(text)
     }
 
-    /// Returns the port if the owner lends this interface. `has_default_route`: the interface carries a default route,
-    /// so the kernel sends its own traffic there.
+    /// Returns the limits for an interface; `None` if the fleet may not use it. `has_default_route` is true if the
+    /// machine has its default route through the interface.
     pub fn find_permitted_port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
         match &self.ports {
             Some(ports) => ports.iter().find(|port| port.interface == interface).cloned(),
-            // The machine itself is reached by this interface: test traffic there could cut it off.
+            // The machine is reached through this interface, so test traffic could make the machine unreachable.
             None if has_default_route => None,
-            // Another namespace counts as another machine, unless the owner lists it.
+            // An interface in another namespace must be listed by the owner.
             None if interface.contains('/') => None,
             None => Some(PermittedPort { interface: interface.to_owned(), ..PermittedPort::default() }),
         }
     }
 
-    /// Interfaces that may be used although they look like part of a real network. A confirmation by a controller
-    /// does not count here.
+    /// Lists the interfaces that the owner has confirmed, although they look like part of a real network. A
+    /// confirmation by the user of a controller does not count.
     pub fn list_confirmed_interfaces(&self) -> Vec<String> {
         let confirmed_interfaces = self.ports.iter().flatten().filter(|port| port.confirmed);
         confirmed_interfaces.map(|port| port.interface.clone()).collect()
@@ -139,7 +140,7 @@ impl LendingPermit {
         self.back_ends.as_ref().is_none_or(|allowed| allowed.contains(&back_end))
     }
 
-    /// Checks this node's part of a plan. Returns all reasons to refuse it; empty if the node accepts it.
+    /// Checks this node's part of a plan. Returns all reasons for refusing it; empty if the permit allows the plan.
     pub fn check_plan(
         &self,
         bound: &BoundPlan,
@@ -149,7 +150,7 @@ impl LendingPermit {
         let mut refusals = Vec::new();
         if let Some(back_end) = request.terms.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
             // All reasons are collected, so that the user can correct a plan in one round.
-            refusals.push(format!("back end `{}` is not allowed", back_end.name()));
+            refusals.push(format!("the owner does not allow back end `{}`", back_end.name()));
         }
         self.check_permitted_replays(request.replays, &mut refusals);
         for own in mine {
@@ -163,7 +164,7 @@ impl LendingPermit {
     }
 
     fn check_permitted_replays(&self, files: &[Option<PathBuf>], refusals: &mut Vec<String>) {
-        // A missing file is refused: nobody knows which file would be opened later.
+        // A missing file is refused, because a file of that name could be created later.
         let are_lent = files.iter().all(|file| {
             let both = file.as_ref().zip(self.replays.as_ref());
             // Both paths are resolved without symbolic links, so a link cannot lead out of the directory.
@@ -186,7 +187,7 @@ impl LendingPermit {
         request: PermitRequest<'_>,
         refusals: &mut Vec<String>,
     ) {
-        // The default route was checked when the port was offered; the guard checks again when it is opened.
+        // The default route was checked when the port was offered, and is checked again when the port is opened.
         let Some(lent) = self.find_permitted_port(&own.interface, false) else {
             refusals.push(format!("the permit file of this node does not name port {}; choose another port, or ask the owner to add it", own.interface));
             return;
@@ -209,25 +210,26 @@ impl LendingPermit {
         self.check_permitted_devices(bound, own, refusals);
         let receives = bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
         let captures = bound.plan.captures.iter().any(|capture| capture.ports.contains(&own.port));
-        // The agent enforces a limit above zero: only the run shows the size.
+        // The agent enforces a limit above zero, because only the run shows the size of the capture.
         if self.max_capture == Some(0) && (captures || request.terms.capture_all && receives) {
             refusals.push(own.refusal_text("captures are not allowed"));
         }
     }
 
-    /// Checks the addresses of emulated interfaces and of their peers.
+    /// Checks the addresses of emulated interfaces and of their gateways.
     fn check_permitted_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         for (interface, ip) in reach::list_interface_addresses(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
                 refusals.push(own.refusal_text(format_args!(
-                    "interface {interface} has the address {ip} or contacts it, which is not allowed"
+                    "interface {interface}: the owner does not allow its address or gateway {ip}"
                 )));
             }
         }
         let mut devices = bound.plan.interfaces.iter().filter(|interface| interface.port == own.port);
         if self.macs != PermittedMacs::Any && devices.next().is_some() {
             refusals.push(own.refusal_text(
-                "emulated interfaces talk to MAC addresses that are not known in advance; allow `mac = \"any\"`",
+                "emulated interfaces send to MAC addresses that are not known in advance; \
+                 the owner must allow `mac = \"any\"`",
             ));
         }
     }
@@ -241,7 +243,7 @@ impl LendingPermit {
     ) {
         let name = &stream.name;
         let timeline = bound.streams[index].timeline;
-        // An endless stream has no length here; the agent ends it after `max_duration`.
+        // The length of an endless stream is unknown; the agent ends it after `max_duration`.
         let length = timeline
             .total_frames()
             .and_then(|total| total.checked_sub(1))
@@ -254,7 +256,7 @@ impl LendingPermit {
         if self.macs != PermittedMacs::Any || !self.networks.is_everything() {
             // A destination that is unknown in advance can be any address, so only a permit for
             // all addresses covers it.
-            let open = reach.open.iter().filter(|why| self.forbids_unknown(why));
+            let open = reach.open.iter().filter(|why| self.forbids_unknown_destination(why));
             refusals.extend(
                 open.map(|why| format!("stream {name}: its destination is not known in advance: {why}")),
             );
@@ -267,13 +269,13 @@ impl LendingPermit {
         }
     }
 
-    /// True if a destination that is unknown in advance for this reason is forbidden. An address that is resolved only
-    /// when the run starts is a MAC address, so it is allowed if all MAC addresses are.
-    fn forbids_unknown(&self, why: &str) -> bool {
-        !(why == reach::RESOLVED_MAC_REASON && self.macs == PermittedMacs::Any)
+    /// True if a destination that is not known in advance, for the reason `why`, is forbidden. Only MAC addresses are
+    /// resolved when the run starts, so they are allowed if all MAC addresses are.
+    fn forbids_unknown_destination(&self, why: &str) -> bool {
+        !(why == reach::UNKNOWN_MAC_REASON && self.macs == PermittedMacs::Any)
     }
 
-    /// Returns the text of a value that is not allowed, if there is one.
+    /// Returns one value of the field that is not allowed, as text; `None` if all values are allowed.
     fn find_forbidden_value(&self, family: AddressFamily, values: &FieldValues) -> Option<String> {
         match family {
             AddressFamily::Mac => self.macs.find_forbidden_value(values),
@@ -291,7 +293,7 @@ fn find_rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort
         if asked.rate > most {
             refusals.push(format!("the plan sends {}; at most {most} is allowed", asked.rate));
         }
-        // The size of frames of a file is unknown, so they may fill the link.
+        // The frames of a file may have any size, so they may fill the link.
         if asked.unsized_frames && own.link_speed.is_none_or(|link| link > most) {
             refusals.push(format!("frames of a file can be sent at link speed; at most {most} is allowed"));
         }
@@ -311,7 +313,7 @@ fn find_rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort
     refusals
 }
 
-/// Maximum load that a plan asks of a port.
+/// Maximum load that a plan sends from a port.
 #[derive(Debug)]
 struct RequestedLoad {
     rate: BitRate,
@@ -333,7 +335,7 @@ impl RequestedLoad {
         load
     }
 
-    /// Adds a stream. Sizes and times of a recording are only the controller's claim here, so they are no bound.
+    /// Adds a stream. The sizes and times of a recording are not used: this node knows them only from the controller.
     fn add_stream(&mut self, stream: &Stream, bound: &BoundStream) {
         let timing = stream.frames.recording().map(|recording| recording.timing);
         if timing.is_none() {
@@ -343,7 +345,7 @@ impl RequestedLoad {
             self.unsized_frames = true;
         }
         if matches!(timing, None | Some(ReplayTiming::Even)) {
-            // Frames in 1000 s are frames per second in thousandths, without a fraction.
+            // The number of frames in 1000 s is the rate in thousandths of a frame per second, as an integer.
             self.frames_milli += u128::from(bound.timeline.rate.frames_within(Nanos::from_secs(1000)));
         } else {
             self.unpaced = true;

@@ -1,14 +1,14 @@
-//! Places a plan's ports on interfaces of the fleet: on the interface that the plan names, or on any free one
-//! with the wanted label.
+//! Assigns an interface of the fleet to each port of a plan: the interface that the plan names, or any free one with
+//! the label that the plan asks for.
 //!
 //! If the user allows a start without some nodes, ports may also be placed on nodes that cannot take part now. The
 //! report then lists these nodes as absent.
 //!
-//! The placement uses the last hellos of the nodes, not their answers to a preparation. The result has a place for
-//! every port, or all reasons why ports have none.
+//! The assignment uses only the last hellos of the nodes. The result is a place (node and interface) for every port, or
+//! all problems that prevent this.
 //!
-//! Invariant: no interface is assigned twice; the same plan and the same nodes give the same places; ports by
-//! label get a place whenever this is possible.
+//! Invariant: no interface is assigned twice; the same plan and the same nodes give the same places; if there is a way
+//! to assign an interface to every port that names only a label, it is found.
 
 use crate::members::{FleetMembers, MemberRow};
 use crate::message::{NodeName, PortPlace, RunId};
@@ -18,47 +18,48 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Places (node and interface) of the ports of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlaceSettlement {
-    /// The place of each port, by its index.
+pub struct PortPlaceAssignment {
+    /// The place of each port, in the order of the plan's ports.
     pub places: Vec<PortPlace>,
-    /// Nodes of these places that cannot take part, with the reason.
+    /// Nodes of these places that cannot take part in the run, each with the reason.
     pub absent: BTreeMap<NodeName, String>,
 }
 
-/// Nodes on which these ports are placed, each once.
+/// Returns the nodes of these places, each once, sorted by name.
 pub fn nodes_of_places(places: &[PortPlace]) -> Vec<NodeName> {
     let names: BTreeSet<&NodeName> = places.iter().map(|place| &place.node).collect();
     names.into_iter().cloned().collect()
 }
 
-/// Finds a place for each port of `plan`, on nodes that can take part in `run`. Nodes of other runs are not used.
+/// Finds a place for each port of `plan`, only on nodes that can take part in `run`. Nodes that belong to another
+/// run are not used.
 pub fn assign_places(
     plan: &Plan,
     members: &FleetMembers,
     run: Option<&RunId>,
     now: MonoTime,
-) -> Result<PlaceSettlement, PlanProblems> {
+) -> Result<PortPlaceAssignment, PlanProblems> {
     PlaceSearch::new(plan, members.member_rows(now), run).assign_all_ports()
 }
 
-/// Finds a place for each port; where too few nodes can take part, ports are placed on nodes that cannot.
+/// Like [`assign_places`], but if too few nodes can take part, also uses nodes that cannot. The result names these.
 pub fn assign_places_with_absent(
     plan: &Plan,
     members: &FleetMembers,
     run: Option<&RunId>,
     now: MonoTime,
-) -> Result<PlaceSettlement, PlanProblems> {
+) -> Result<PortPlaceAssignment, PlanProblems> {
     PlaceSearch { takes_absent: true, ..PlaceSearch::new(plan, members.member_rows(now), run) }
         .assign_all_ports()
 }
 
-/// An interface that can be assigned to a port of the plan.
+/// An interface of a node that the node's owner offers.
 #[derive(Debug)]
 struct OfferedInterface {
     place: PortPlace,
     labels: Vec<String>,
     up: bool,
-    /// Reason why its node cannot take part.
+    /// Reason why the node of the interface cannot take part in the run.
     hindrance: Option<String>,
     /// Port of the plan to which the interface is assigned.
     given: Option<usize>,
@@ -70,9 +71,9 @@ struct PlaceSearch<'a> {
     rows: Vec<MemberRow>,
     offers: Vec<OfferedInterface>,
     hindered: Vec<Option<String>>,
-    /// Indices of the offers with each label, in order.
+    /// Indices in `offers` of the interfaces with each label, in rising order.
     by_label: BTreeMap<String, Vec<usize>>,
-    /// Number of ports that are assigned to each node.
+    /// Ports of the plan that are assigned to each node.
     given_at: BTreeMap<NodeName, NodePorts>,
     /// True if ports may be placed on nodes that cannot take part.
     takes_absent: bool,
@@ -96,20 +97,20 @@ fn port_location_problem(index: usize, message: String) -> PlanProblem {
 
 impl<'a> PlaceSearch<'a> {
     fn new(plan: &'a Plan, rows: Vec<MemberRow>, run: Option<&RunId>) -> Self {
-        let hindered: Vec<_> = rows.iter().map(|row| row.find_hindrance(run)).collect();
+        let hindered: Vec<_> = rows.iter().map(|row| row.find_exclusion_reason(run)).collect();
         let mut offers: Vec<OfferedInterface> = Vec::new();
         for (row, hindrance) in rows.iter().zip(&hindered) {
             offers.extend(row.hello.ports.iter().map(|port| OfferedInterface {
                 place: PortPlace { node: row.node.clone(), interface: port.interface.clone() },
-                // A label of the node applies to all its ports, so a plan can request both kinds of labels in
-                // the same way.
+                // A label of the node applies to all its ports, so a plan need not distinguish labels of
+                // nodes and of ports.
                 labels: row.labels().chain(&port.labels).cloned().collect(),
                 up: port.up,
                 hindrance: hindrance.clone(),
                 given: None,
             }));
         }
-        // `assign_named_port` uses binary search in this order, and it makes the result the same for equal fleets.
+        // `assign_named_port` needs this order for its binary search. The order also makes the result reproducible.
         offers.sort_by(|one, other| one.place.cmp(&other.place));
         let mut by_label: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (number, offer) in offers.iter().enumerate() {
@@ -129,16 +130,16 @@ impl<'a> PlaceSearch<'a> {
         }
     }
 
-    fn assign_all_ports(mut self) -> Result<PlaceSettlement, PlanProblems> {
+    fn assign_all_ports(mut self) -> Result<PortPlaceAssignment, PlanProblems> {
         for (index, port) in self.plan.ports.iter().enumerate() {
             if let Err(problem) = self.assign_named_port(index, &port.site, &port.location.to_string()) {
                 self.problems.push(*problem);
             }
         }
-        // Ports by label come after the named ones: they can move, named ones cannot.
+        // Ports with a named interface are assigned first, because only ports with a label have a choice.
         for index in 0..self.plan.ports.len() {
             let by_label = matches!(self.plan.ports[index].site, PortHost::Any(_));
-            // A node that cannot take part is the last resort: a port there is missing in the run.
+            // A node that cannot take part is used last, because its ports will be missing in the run.
             if by_label
                 && !self.assign_port_by_label(index, &mut BTreeSet::new())
                 && !self.assign_to_absent_node(index)
@@ -149,7 +150,7 @@ impl<'a> PlaceSearch<'a> {
         self.into_assignment()
     }
 
-    /// Assigns the interface that the port names to this port.
+    /// Assigns to the port the interface that its location names. Does nothing for a port with a label.
     fn assign_named_port(
         &mut self,
         index: usize,
@@ -164,7 +165,7 @@ impl<'a> PlaceSearch<'a> {
             }
             PortHost::Node(node) => node,
         };
-        // Rows and offers are in the order of their names.
+        // Rows are sorted by node, and offers by node and interface.
         let Ok(row) = self.rows.binary_search_by(|row| row.node.0.as_str().cmp(node)) else {
             let known: Vec<&str> = self.rows.iter().map(|row| row.node.0.as_str()).collect();
             let hint = match known.as_slice() {
@@ -197,7 +198,7 @@ impl<'a> PlaceSearch<'a> {
         };
         let offer = &self.offers[number];
         if !offer.up && hindered.is_none() {
-            // The link state in the last hello of an absent node is out of date.
+            // The link state matters only for nodes that can take part: in the last hello of another it is out of date.
             return Err(
                 port_location_problem(index, format!("the link of `{node}/{interface}` is down")).into()
             );
@@ -220,7 +221,7 @@ impl<'a> PlaceSearch<'a> {
         let node = self.offers[offer].place.node.clone();
         let at_node = self.given_at.entry(node).or_default();
         match self.offers[offer].given.replace(port) {
-            // The offer moves from another port with a label: the node has as many ports as before.
+            // The interface was assigned to another port: the number of assigned ports of the node does not change.
             Some(before) => {
                 if let Some(count) = at_node.by_site.get_mut(&ports[before].site) {
                     *count -= 1;
@@ -231,20 +232,20 @@ impl<'a> PlaceSearch<'a> {
         *at_node.by_site.entry(ports[port].site.clone()).or_default() += 1;
     }
 
-    /// Assigns any interface with the port's label. If all are in use, moves another port to free one. Returns whether
-    /// the port has an interface now.
+    /// Assigns any interface with the port's label. If all are in use, moves another port with a label to a free
+    /// interface. Returns true if the port has an interface now.
     fn assign_port_by_label(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
         let candidates = self.candidate_offers(index);
         if let Some(free) = candidates.iter().find(|offer| self.offers[**offer].given.is_none()) {
             self.assign_offer(*free, index);
             return true;
         }
-        // Bipartite matching by augmenting paths. `tried` visits each offer once, so this ends, and a place is
-        // found whenever one exists.
+        // Bipartite matching by augmenting paths. `tried` ensures that each offer is visited only once, so the search
+        // ends. It finds a place whenever one exists.
         for offer in candidates {
-            // An offer that was tried cannot help: its holder found no other place a moment ago.
+            // An offer that was tried cannot help: the port that has it found no other interface.
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
-            // A port with a named interface stays.
+            // A port with a named interface cannot move.
             if matches!(self.plan.ports[holder].site, PortHost::Any(_))
                 && self.assign_port_by_label(holder, tried)
             {
@@ -255,7 +256,8 @@ impl<'a> PlaceSearch<'a> {
         false
     }
 
-    /// Assigns an interface of an absent node to a port, if that is allowed. Returns whether it has.
+    /// Assigns an interface of a node that cannot take part, if that is allowed. Returns true if the port
+    /// has an interface now.
     fn assign_to_absent_node(&mut self, index: usize) -> bool {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return false };
         let mut labelled = self.by_label.get(label).into_iter().flatten().copied();
@@ -268,12 +270,12 @@ impl<'a> PlaceSearch<'a> {
         true
     }
 
-    /// Offers with the label of a port; offers on the least used nodes come first.
+    /// Returns the usable offers with the label of a port. Offers on nodes with the fewest assigned ports come first.
     fn candidate_offers(&self, index: usize) -> Vec<usize> {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return Vec::new() };
         let mut found = self.by_label.get(label).cloned().unwrap_or_default();
         found.retain(|number| self.offers[*number].up && self.offers[*number].hindrance.is_none());
-        // This order spreads ports of one label over the nodes.
+        // This order distributes ports with the same label over the nodes.
         found.sort_by_cached_key(|offer| {
             let given = self.given_at.get(&self.offers[*offer].place.node);
             let alike = given.and_then(|given| given.by_site.get(&self.plan.ports[index].site)).copied();
@@ -290,7 +292,7 @@ impl<'a> PlaceSearch<'a> {
         let labelled: Vec<&OfferedInterface> =
             self.offers.iter().filter(|offer| offer.labels.contains(label)).collect();
         let usable = labelled.iter().filter(|offer| offer.up && offer.hindrance.is_none()).count();
-        // A set, because many ports may share one reason.
+        // A set, because several ports may have the same reason.
         let mut reasons: BTreeSet<String> = BTreeSet::new();
         for offer in &labelled {
             let PortPlace { node, interface } = &offer.place;
@@ -310,14 +312,14 @@ impl<'a> PlaceSearch<'a> {
         self.problems.push(PlanProblem::error(port_location_path(index), message).with_hint(hint));
     }
 
-    fn into_assignment(self) -> Result<PlaceSettlement, PlanProblems> {
+    fn into_assignment(self) -> Result<PortPlaceAssignment, PlanProblems> {
         if !self.problems.is_empty() {
             return Err(PlanProblems(self.problems));
         }
         let mut given: Vec<(usize, OfferedInterface)> =
             self.offers.into_iter().filter_map(|offer| Some((offer.given?, offer))).collect();
         given.sort_by_key(|(index, _)| *index);
-        let mut settlement = PlaceSettlement::default();
+        let mut settlement = PortPlaceAssignment::default();
         // Without problems, every port has a place.
         for (_, OfferedInterface { place, hindrance, .. }) in given {
             settlement.absent.extend(hindrance.map(|why| (place.node.clone(), why)));
@@ -327,9 +329,10 @@ impl<'a> PlaceSearch<'a> {
     }
 }
 
-/// Number of ports with a label, on present and absent nodes: the number of ports that `any-LABEL*all` stands for.
+/// Counts the ports with a label on all nodes, also on nodes that cannot take part. `any-LABEL*all` means
+/// this number of ports.
 pub fn count_labelled_ports_in_fleet(label: &str, members: &FleetMembers) -> usize {
-    // The silence of nodes does not matter here.
+    // The time matters only for the silence of nodes, which is not used here.
     members.member_rows(MonoTime::default()).iter().map(|row| count_labelled_ports_of_node(label, row)).sum()
 }
 
@@ -339,7 +342,7 @@ fn count_labelled_ports_of_node(label: &str, row: &MemberRow) -> usize {
     ports.filter(|port| is_whole || port.labels.iter().any(|own| own == label)).count()
 }
 
-/// Joins names for a message; of a long list, only the first ones are named.
+/// Joins texts for a message. Of a long list, only the first eight are named and the others counted.
 fn join_first_texts(words: &[&str]) -> String {
     const MAX_LISTED: usize = 8;
     match words.len().checked_sub(MAX_LISTED) {

@@ -1,9 +1,10 @@
-//! Terms of controllers: the record of each term, and what a reader concludes from it.
+//! Terms of controllers: the record of each term, and how other controllers judge it.
 //!
-//! A controller process has one record and refreshes it, however many nodes it leads ([`crate::lead`]). After
-//! a long time without a refresh, any controller may end the record by compare-and-set. The term is then over
-//! for good, even if its process wakes up again. A controller that could not refresh its own record for this
-//! time commits no start any more. If its refresh is refused, its term was ended, and it sends nothing more.
+//! A controller process has one record and refreshes it, however many nodes it leads ([`crate::lead`]). After some
+//! time without a refresh (15 s by default), any other controller may mark the term as over by compare-and-set. The
+//! term then stays over, even if its process wakes up again. A controller that could not refresh its own record for
+//! this time commits no start any more. If a refresh is refused, another controller has ended the term, and the
+//! controller sends nothing more.
 //!
 //! This module reads no clock and no process table: the callers pass in the time, and which controllers are
 //! running on this machine.
@@ -22,29 +23,30 @@ pub const MAX_EPOCH: u64 = 1 << 53;
 /// Identity of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControllerIdentity {
-    /// A new name at each start of a controller; it also names the controller's term.
+    /// Name of the controller and of its term. Each start of a controller has a new name.
     pub controller: String,
-    /// User who started it. Only shown in messages.
+    /// User who started the controller. Only shown in messages.
     #[serde(default)]
     pub user: String,
-    /// Name of its host. Only shown in messages.
+    /// Name of the controller's host. Only shown in messages.
     pub host: String,
-    /// Boot of the kernel, and the directory in which the controller shows that it is running. Only controllers with
-    /// the same value can be looked up. A process number is not enough: another process may get it later.
+    /// Boot ID of the kernel, and the directory in which the controller shows that it is running. A controller can look
+    /// up only controllers with the same value. The process number does not suffice: another process may get it later.
     pub place: String,
-    /// Number of its process. Only shown in messages.
+    /// Process number of the controller. Only shown in messages.
     pub pid: u32,
 }
 
-/// Looks up whether a controller is running; `None` if that cannot be looked up here.
+/// Looks up whether a controller is running; `None` if this cannot be looked up, for example because it
+/// runs on another host.
 pub type ControllerLookup<'a> = &'a dyn Fn(&ControllerIdentity) -> Option<bool>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermRecord {
     pub holder: ControllerIdentity,
-    /// Begin of the term, nanoseconds since 1970 (UTC). Only shown to users.
+    /// Time at which the term began, nanoseconds since 1970 (UTC). Only shown to users.
     pub since_wall_ns: u64,
-    /// True if another controller has found it dead and ended it.
+    /// True if another controller has found the controller dead and ended the term.
     pub is_over: bool,
 }
 
@@ -57,20 +59,20 @@ impl TermRecord {
         format!("{}{controller}", Self::KEY_PREFIX)
     }
 
-    /// Ends the term if its record still has `revision`. The next refresh of its holder is refused then.
+    /// Marks the term as over if its record still has `revision`. Then the next refresh by its holder is refused.
     pub fn end_term_if_unchanged<R: RecordStore>(self, records: &mut R, revision: u64) -> Result<(), Error> {
         let key = Self::record_key(&self.holder.controller);
-        // The record stays, so that the holder's next refresh finds another revision and is refused.
+        // The record is not deleted, so that the holder's next refresh finds another revision and is refused.
         let ended = Self { is_over: true, ..self };
         records.replace_record(&key, revision, &StoredRecord::encode_value(&ended)).map(drop)
     }
 }
 
-/// Times of a term.
+/// Interval and limit for the refreshes of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerTermTimes {
     pub refresh: Nanos,
-    /// Time without a change until the term may be ended, and until its holder may commit no start.
+    /// Time without a refresh after which other controllers may end the term, and its holder may commit no start.
     pub stale: Nanos,
 }
 
@@ -85,17 +87,17 @@ impl Default for ControllerTermTimes {
 pub enum TermState {
     /// The controller has removed its record, or another controller has ended the term.
     Over,
-    /// The term is not refreshed any more, or its process is gone. Any controller may end it
-    /// by replacing this revision.
+    /// The term is not refreshed any more, or its process has ended. Any controller may end the term by replacing this
+    /// revision of its record.
     Dead(u64),
     /// The controller is running.
     Alive,
-    /// No refresh was seen yet: the term is dead if none is seen until this time.
+    /// The watcher has not seen a refresh yet. The term is dead if it sees none until this time.
     Unclear(MonoTime),
 }
 
 impl TermState {
-    /// True if a controller in this state still leads its nodes.
+    /// True if a controller whose term is in this state still leads its nodes.
     pub const fn holds_leads(self) -> bool {
         matches!(self, Self::Alive | Self::Unclear(_))
     }
@@ -104,9 +106,9 @@ impl TermState {
 /// Term of another controller, as it was read just now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherControllerTerm {
-    /// State that follows from the record.
+    /// State of the term, judged from the record.
     pub state: TermState,
-    /// Its record, if one exists and can be parsed.
+    /// Record of the term, if one exists and can be parsed.
     pub record: Option<TermRecord>,
 }
 
@@ -114,7 +116,7 @@ pub struct OtherControllerTerm {
 #[derive(Clone, Debug)]
 pub struct ControllerTermWatch {
     times: ControllerTermTimes,
-    /// The revision of each term, and the time since which it is known.
+    /// The last revision of each term's record, and the time at which this watcher first saw it.
     seen: BTreeMap<String, (u64, MonoTime)>,
 }
 
@@ -153,16 +155,17 @@ impl ControllerTermWatch {
     ) -> TermState {
         let Some((record, revision)) = found.filter(|(record, _)| !record.is_over) else {
             self.seen.remove(controller);
-            // A missing record counts as ended: a controller writes its record before it takes a lead.
+            // A missing record means that the term has ended: a controller writes its record before it takes a lead.
             return TermState::Over;
         };
         let known = self.seen.get(controller).copied();
-        // The time counts from when this watcher first saw the revision: clocks of hosts are never compared.
+        // The time counts from the moment at which this watcher first saw the revision, so the clocks of two
+        // hosts are never compared.
         let since = known.filter(|(seen, _)| *seen == revision).map_or(now, |(_, since)| since);
         self.seen.insert(controller.to_owned(), (revision, since));
         let stale_at = since + self.times.stale;
         let is_there = is_there(&record.holder);
-        // On the same host, the kernel shows at once that a process is gone, so no wait is needed.
+        // On the same host, the look-up shows at once that a process has ended, so no wait is needed.
         if now >= stale_at || is_there == Some(false) {
             TermState::Dead(revision)
         } else if is_there == Some(true) || known.is_some_and(|(seen, _)| seen != revision) {
@@ -190,12 +193,12 @@ pub struct ControllerTerm {
 }
 
 impl ControllerTerm {
-    /// The record that begins a term.
+    /// Returns the record with which a term begins.
     pub const fn first_record(me: ControllerIdentity, since_wall_ns: u64) -> TermRecord {
         TermRecord { holder: me, since_wall_ns, is_over: false }
     }
 
-    /// Creates the term after its first write, which was requested at `asked` and returned this revision.
+    /// Creates the term after its record was first written. The write was requested at `asked` and returned `revision`.
     pub fn from_record(
         record: TermRecord,
         revision: u64,
@@ -216,39 +219,41 @@ impl ControllerTerm {
         self.is_lost
     }
 
-    /// Time at which to refresh next.
+    /// Time at which the next refresh is due.
     pub const fn next_refresh(&self) -> MonoTime {
         self.next
     }
 
-    /// Returns the record to write now and the revision that it replaces, if a refresh is due, and notes the request.
+    /// If a refresh is due, returns the revision to replace and the record to write, and notes
+    /// the request. Otherwise `None`.
     pub fn take_due_refresh(&mut self, now: MonoTime) -> Option<(u64, TermRecord)> {
         if self.is_lost || now < self.next {
             return None;
         }
-        // Missed refreshes are not made up for: the next one is due a whole interval from now.
+        // After a late refresh the next one is due a whole interval from now: missed refreshes are not done later.
         self.next = now + self.times.refresh;
-        // Several refreshes may have no answer. The first one is kept, because perhaps only that one was stored.
+        // Several refreshes may have no answer. The time of the first is kept, because perhaps only
+        // that one was stored.
         self.open = Some((self.open.map_or(now, |(first, _)| first), now));
         Some((self.revision, self.record.clone()))
     }
 
     pub const fn on_term_refreshed(&mut self, revision: u64) {
         self.revision = revision;
-        // The time counts from the request: the write happened no earlier, so the term never seems fresher
-        // than it is.
+        // The time counts from the request and not from the answer: the write happened between them, so the term never
+        // seems fresher than it is.
         if let Some((_, last)) = self.open.take() {
             self.refreshed = last;
         }
     }
 
-    /// Handles a refused refresh: the record has another revision. `found` is its present value, if it could be read.
-    /// It may be this controller's own write, if the answer to that was lost.
+    /// Handles a refused refresh: the record has another revision. `found` is the present record, if it could be read.
+    /// It may be this controller's own write whose answer was lost; otherwise the term is lost.
     pub fn on_term_refresh_refused(&mut self, found: Option<(&TermRecord, u64)>) {
         match found {
             Some((record, revision)) if *record == self.record => {
                 self.revision = revision;
-                // The matching refresh is unknown: the first open one is the safe choice.
+                // It is unknown which of the open refreshes was stored. The time of the first one is the safe choice.
                 if let Some((first, _)) = self.open.take() {
                     self.refreshed = first;
                 }

@@ -7,7 +7,7 @@ use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_report::{NodeName, PlanHash, RunId};
 use packetrig_stats::result::NodeResult;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
@@ -114,7 +114,7 @@ impl Simulation {
         let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan };
         let preparation = RunPreparation {
             document: "plan".into(),
-            terms: RunTerms { tag_key: 1, seed: 2, ..RunTerms::default() },
+            terms: SharedRunOptions { tag_key: 1, seed: 2, ..SharedRunOptions::default() },
             ..RunPreparation::default()
         };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();

@@ -6,12 +6,12 @@ use packetrig_fleet::controller::{
     ControllerAction, ControllerEvent, ControllerMachine, LostNodePolicy, RunLimits, RunPolicies,
 };
 use packetrig_fleet::message::{ChangeStep, MessageHead, NodeCommand, NodeReply, RunPreparation};
-use packetrig_plan::{HeldStream, PlanChange};
+use packetrig_plan::{PlanChange, StreamResumePoint};
 use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_report::{NodeName, PlanHash, RunId};
 use packetrig_stats::result::NodeResult;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
@@ -92,7 +92,7 @@ impl Simulation {
         };
         let preparation = RunPreparation {
             document: "plan".into(),
-            terms: RunTerms { steered: true, ..RunTerms::default() },
+            terms: SharedRunOptions { steered: true, ..SharedRunOptions::default() },
             ..RunPreparation::default()
         };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
@@ -270,7 +270,7 @@ impl Simulation {
                     let fault = NodeFault { blame: Blame::Plan, text: "cannot".into() };
                     return AgentEvent::Held(number, vec![], Some(fault));
                 }
-                let held = HeldStream { stream: index, number: 5, index: 0, mac: None };
+                let held = StreamResumePoint { stream: index, number: 5, index: 0, mac: None };
                 AgentEvent::Held(number, vec![held], None)
             }
             ChangeStep::Announce { held, .. } => {

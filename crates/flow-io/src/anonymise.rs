@@ -1,5 +1,5 @@
-//! Anonymises records: addresses are replaced so that addresses with a common prefix keep a common prefix of that
-//! length.
+//! Anonymises records: replaces their addresses, but keeps networks together. Two addresses that begin with the same
+//! n bits begin with the same n bits afterwards, too.
 //!
 //! The method is Crypto-PAn (Xu, Fan, Ammar and Moon, ICNP 2002). With the same key, `nfanon` of nfdump gives the same
 //! addresses.
@@ -14,15 +14,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Maximum number of replaced addresses that are remembered, because an IPv6 address costs 128 encryptions. When the
-/// cache is full, all of it is discarded.
+/// Maximum number of addresses in the cache of replaced addresses. The cache saves the 128 encryptions that an IPv6
+/// address costs. When it is full, all its entries are discarded.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 /// The secret key: 64 hexadecimal digits as text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AnonymiserKey {
     cipher: [u8; 16],
-    /// The pad is this block, encrypted.
+    /// The second half of the key. The pad of Crypto-PAn is this block, encrypted with the first half.
     pad: [u8; 16],
 }
 
@@ -44,7 +44,7 @@ impl FromStr for AnonymiserKey {
     }
 }
 
-/// Replaces addresses with one key.
+/// Anonymises records with one key.
 pub struct RecordAnonymiser {
     cipher: Aes128,
     /// The encrypted pad. It fills the part of each cipher block that does not come from the address.
@@ -72,8 +72,8 @@ impl RecordAnonymiser {
         block.into()
     }
 
-    /// Replaces the addresses and the flow number of a record. Removes its MAC addresses, its history, and the fields
-    /// without a column, because their content is unknown.
+    /// Replaces the addresses and the flow number of a record. Removes its MAC addresses and its history. Also removes
+    /// the fields without a column, because nobody knows whether they contain addresses.
     pub fn anonymise_record(&mut self, record: &mut FlowRecord) {
         let FlowRecord {
             key,
@@ -88,13 +88,13 @@ impl RecordAnonymiser {
         } = record;
         let FlowKey { source, destination, .. } = key;
         for address in [source, destination, outer_source, outer_destination] {
-            *address = self.replace_address(*address);
+            *address = self.anonymise_address(*address);
         }
         for mac in [source_mac, destination_mac] {
             *mac = [0; 6];
         }
-        // A flow number is a hash of the addresses. Whoever knows the key of the meter could try all addresses.
-        *flow_id = self.replace_number(*flow_id);
+        // A flow number is a keyed hash of the addresses: anyone who knows the meter's key could try all addresses.
+        *flow_id = self.anonymise_flow_number(*flow_id);
         *history = None;
         if let Some(fields) = foreign {
             *foreign = Some(Arc::new(self.anonymise_fields(fields)));
@@ -105,13 +105,13 @@ impl RecordAnonymiser {
         let mut fields = ForeignFields { others: OtherFields::default(), ..fields.clone() };
         let ForeignFields { next_hop, bgp_next_hop, nat_source, nat_destination, .. } = &mut fields;
         for address in [next_hop, bgp_next_hop, nat_source, nat_destination] {
-            *address = self.replace_address(*address);
+            *address = self.anonymise_address(*address);
         }
         fields
     }
 
-    /// Replaces a flow number. 0 means that the exporter gave none, and stays.
-    fn replace_number(&self, number: u64) -> u64 {
+    /// Replaces a flow number. The number 0 stays 0: it means that the exporter gave no number.
+    fn anonymise_flow_number(&self, number: u64) -> u64 {
         if number == 0 {
             return number;
         }
@@ -123,9 +123,9 @@ impl RecordAnonymiser {
         clamp_to_u64(u128::from_be_bytes(self.encrypt_block(block)) >> 64)
     }
 
-    /// Replaces an IPv6 address, or the last four bytes of an IPv4-mapped one. The zero address means that there is no
-    /// address, and stays.
-    fn replace_address(&mut self, address: [u8; 16]) -> [u8; 16] {
+    /// Replaces an IPv6 address, or the last four bytes of an IPv4-mapped one. The zero address stays zero:
+    /// it means that there is no address.
+    fn anonymise_address(&mut self, address: [u8; 16]) -> [u8; 16] {
         if address == [0; 16] {
             return address;
         }
@@ -145,13 +145,13 @@ impl RecordAnonymiser {
         replaced
     }
 
-    /// Flips each bit or not, as the bits before it decide.
+    /// Encrypts an address bit by bit: the key and the bits before a bit decide whether that bit is flipped.
     fn replace_bytes(&self, address: &mut [u8]) {
         let original = address.to_vec();
         let mut block = self.pad;
         for (index, byte) in original.iter().enumerate() {
             for bit in 0..8 {
-                // The bits before this one are those of the address, the others those of the pad.
+                // The bits before this one come from the address, this bit and the following bits come from the pad.
                 let kept = !(0xff_u8 >> bit);
                 block[index] = byte & kept | self.pad[index] & !kept;
                 let flips = self.encrypt_block(block)[0] >> 7;
@@ -195,7 +195,7 @@ mod tests {
     fn ipv4_addresses_are_replaced_as_published() {
         let mut anonymiser = anonymiser();
         for (address, wanted) in SAMPLES {
-            assert_eq!(anonymiser.replace_address(mapped(address)), mapped(wanted), "{address:?}");
+            assert_eq!(anonymiser.anonymise_address(mapped(address)), mapped(wanted), "{address:?}");
         }
     }
 
@@ -277,7 +277,7 @@ mod tests {
             let mut near = other;
             near[..same].copy_from_slice(&one[..same]);
             let mut anonymiser = anonymiser();
-            let replaced = [one, near].map(|address| anonymiser.replace_address(address));
+            let replaced = [one, near].map(|address| anonymiser.anonymise_address(address));
             prop_assert_eq!(common_bits(replaced[0], replaced[1]), common_bits(one, near));
         }
     }

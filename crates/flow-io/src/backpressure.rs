@@ -52,9 +52,9 @@ struct BackpressureState {
     is_begun: AtomicBool,
     /// True if the packets come from files, which can wait.
     is_of_files: AtomicBool,
-    /// Sources that may still give packets.
+    /// Number of sources that may still deliver packets.
     open_sources: AtomicUsize,
-    /// Longest time that an output may accept no data, by [`OutputReachability`].
+    /// Time after which an output that accepts no data is given up, indexed by [`OutputReachability`].
     stall_ns: [AtomicU64; 3],
 }
 
@@ -62,7 +62,7 @@ struct BackpressureState {
 #[derive(Clone, Debug)]
 pub struct BackpressurePolicy(Arc<BackpressureState>);
 
-/// Marks a source as open until this is dropped.
+/// Counts a source as open until this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenSourceGuard(Arc<BackpressureState>);
 
@@ -97,7 +97,8 @@ impl BackpressurePolicy {
         self.0.is_begun.store(true, Ordering::Release);
     }
 
-    /// Makes workers wait from now on, for packets of files. Connected outputs get more time at the end, too.
+    /// Makes workers of a meter of files wait from now on when a queue is full. At the end,
+    /// connected outputs also get more time.
     pub fn enable_backpressure_for_files(&self) {
         self.0.is_of_files.store(true, Ordering::Release);
         self.enable_backpressure();
@@ -124,9 +125,10 @@ impl BackpressurePolicy {
         clock::monotonic_ns().saturating_sub(last_progress_ns) >= self.stall_timeout_ns(reach)
     }
 
-    /// After the last batch was offered, packetrig waits this long for an output that accepts no data.
+    /// Returns how long to wait, after the last batch, for an output that accepts no data: `usual`, or for a connected
+    /// output of a meter of files its stall timeout if that is longer.
     pub(crate) fn wait_after_last_batch_ns(&self, reach: OutputReachability, usual: Nanos) -> u64 {
-        // Packets of files are not lost meanwhile; a live meter has a fixed time for its end.
+        // A file loses no packets during the wait, but a live meter must end within a fixed time.
         let can_wait = self.0.is_of_files.load(Ordering::Acquire) && reach == OutputReachability::Connected;
         if can_wait { self.stall_timeout_ns(reach).max(usual.as_u64()) } else { usual.as_u64() }
     }
@@ -136,7 +138,7 @@ impl BackpressurePolicy {
         OpenSourceGuard(Arc::clone(&self.0))
     }
 
-    /// Counts a source as ended, and blocks until all sources have ended, but at most for a second. From then on
+    /// Counts a source as ended, and blocks until all sources have ended, but for at most one second. Then it makes
     /// workers wait for room in full queues.
     pub(crate) fn unregister_source_and_enable_waiting(&self, source: OpenSourceGuard) {
         // Waiting must not begin earlier: a worker that waits for room does not empty its ring.
@@ -151,11 +153,11 @@ impl BackpressurePolicy {
         self.enable_backpressure();
     }
 
-    /// Puts a value into a queue with a receiver that never stalls for long. Waits for room if waiting has
-    /// begun; returns the value if there was no room.
+    /// Puts a value into a queue whose receiver never stalls for long. Waits for room once waiting is enabled. If the
+    /// queue is full or closed, the error contains the value.
     pub(crate) fn send_or_wait<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
         while self.is_waiting_enabled() {
-            // No time limit: the dispatcher at the other end gives up stalled targets itself, and then takes again.
+            // There is no time limit: the dispatcher gives up stalled targets itself, and then receives again.
             match queue.send_timeout(value, CONTINUE_CHECK_INTERVAL) {
                 Ok(()) => return Ok(()),
                 Err(SendTimeoutError::Timeout(back)) => value = back,
@@ -174,7 +176,8 @@ struct ProgressState {
     last_progress_ns: AtomicU64,
 }
 
-/// Progress of an output. Its queue and its sender share it.
+/// Progress of an output: when it last accepted data, and whether it was given up. The output's queue and its
+/// sender share this state.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputProgress(Arc<ProgressState>);
 
@@ -225,7 +228,7 @@ impl OutputProgress {
         self.0.is_given_up.load(Ordering::Acquire)
     }
 
-    /// Returns the reason why the output has no room.
+    /// Returns the loss cause of a record that found the output's queue full.
     pub(crate) fn loss_cause(&self) -> LossCause {
         match (self.reach(), self.is_given_up()) {
             (OutputReachability::Unreachable, _) => LossCause::Unreachable,
@@ -244,7 +247,7 @@ impl OutputProgress {
     }
 }
 
-/// The queue of one output, which can be given up without the other queues. Clones share the queue.
+/// The queue of one output. One output can be given up while the others continue. Clones share the queue.
 #[derive(Debug)]
 pub struct OutputQueue<T> {
     queue: Sender<T>,
@@ -260,12 +263,13 @@ impl<T> Clone for OutputQueue<T> {
 }
 
 impl<T> OutputQueue<T> {
-    /// A queue to an output on this machine that receives from `queue`.
+    /// Wraps the sending half of the queue of an output on this machine.
     pub fn new(queue: Sender<T>, policy: &BackpressurePolicy) -> Self {
         Self::with_progress(queue, policy, OutputProgress::new(OutputReachability::Local))
     }
 
-    /// A queue to an output whose sender records in `progress` when it accepts data.
+    /// Wraps the sending half of the queue of any output. The output's thread records in `progress` each time that
+    /// the output accepts data.
     pub(crate) fn with_progress(
         queue: Sender<T>,
         backpressure: &BackpressurePolicy,
@@ -278,29 +282,29 @@ impl<T> OutputQueue<T> {
         self.backpressure.is_waiting_enabled() && !self.progress.is_given_up()
     }
 
-    /// Gives the output up if it has taken nothing for too long while a worker waited.
+    /// Gives the output up if it has accepted no data for too long since the worker began to wait.
     fn give_up_if_stalled(&self, waiting_since_ns: u64) {
-        // Time counts only from when this thread began to wait: an idle queue had no data before.
+        // Time before the wait does not count: the output may have been idle because there were no data.
         let last_progress_ns = self.progress.last_progress_ns().max(waiting_since_ns);
         if self.backpressure.is_stalled(self.progress.reach(), last_progress_ns) {
             self.progress.mark_given_up();
         }
     }
 
-    /// Returns the reason why the output has no room.
+    /// Returns the loss cause of a record that found the queue full.
     pub(crate) fn loss_cause(&self) -> LossCause {
         self.progress.loss_cause()
     }
 
-    /// Puts a value into the queue. Waits for room if waiting has begun; returns the value if there was no room.
+    /// Puts a value into the queue. Waits for room if waiting is enabled and the output is not given up. If the queue
+    /// is full or closed, the error contains the value.
     pub(crate) fn send_or_wait(&self, mut value: T) -> Result<(), T> {
         let since_ns = clock::monotonic_ns();
         while self.should_wait_for_room() {
-            // The send returns regularly, so that a stalled output is noticed.
+            // The send has a short time limit, so that this thread can check whether the output has stalled.
             match self.queue.send_timeout(value, CONTINUE_CHECK_INTERVAL) {
                 Ok(()) => {
-                    // Recorded for all workers: another one may have waited longer in vain, but the output accepts
-                    // data.
+                    // Another worker that has waited longer must not give up the output: the output accepts data.
                     self.progress.record_output_progress();
                     return Ok(());
                 }
@@ -324,10 +328,10 @@ impl<T> OutputQueue<T> {
         self.queue.is_full()
     }
 
-    /// Waits until each of these queues has room or is given up, if waiting has begun. No other thread may send
-    /// to these queues meanwhile.
+    /// Waits until each of these queues has room or its output is given up. Returns at once if waiting is not enabled.
+    /// Meanwhile, no other thread may send to these queues.
     pub(crate) fn await_queue_room(queues: &[Self]) {
-        // One time for all: several dead outputs together cost the time limit once, not once each.
+        // All queues share one start time, so that several dead outputs cost the time limit only once.
         let since_ns = clock::monotonic_ns();
         loop {
             let mut waiting =

@@ -35,15 +35,15 @@ impl TrustedCertificates {
         Self { file: file.to_owned(), named: named.to_vec(), refused: Mutex::default() }
     }
 
-    /// Reports whether the only objection is the authority mark of a certificate that the user has named. rustls checks the validity
-    /// period before that mark.
+    /// Reports whether the only objection is the authority mark of a certificate that the user has named. The validity
+    /// period needs no check here: rustls checks it before that mark.
     fn is_named_authority(&self, shown: &CertificateDer<'_>, objection: &Error) -> bool {
         let Error::InvalidCertificate(CertificateError::Other(other)) = objection else { return false };
         // rustls passes this objection of webpki through as text only, so it cannot be matched by its type.
         other.to_string() == AUTHORITY_CERTIFICATE_OBJECTION && self.named.iter().any(|named| named == shown)
     }
 
-    /// Keeps the text of a refusal for the report, and returns the objection.
+    /// Stores the text of a refusal until [`Self::take_refusal`] is called, and returns the objection.
     fn record_certificate_refusal(&self, shown: &CertificateDer<'_>, objection: Error) -> Error {
         let trusted = self.file.display();
         let text = format!(
@@ -51,7 +51,7 @@ impl TrustedCertificates {
             describe_certificate(shown),
             describe_objection(&objection)
         );
-        // The caller of rustls gets the error only, so the text with the certificate's name waits here.
+        // rustls passes on only the error, so the text that names the certificate is stored here.
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
         objection
     }
@@ -81,7 +81,8 @@ fn verify_name(shown: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), 
     rustls::client::verify_server_name(&ParsedCertificate::try_from(shown)?, name)
 }
 
-/// Formats the common name of a certificate and the beginning of its fingerprint, in the form of `openssl x509 -fingerprint -sha256`.
+/// Names a certificate in messages: its common name, and the first 8 bytes of the fingerprint that
+/// `openssl x509 -fingerprint -sha256` prints.
 pub(crate) fn describe_certificate(certificate: &CertificateDer<'_>) -> String {
     let digest = Sha256::digest(certificate.as_ref());
     let print: Vec<String> = digest.iter().take(8).map(|byte| format!("{byte:02X}")).collect();
@@ -95,7 +96,7 @@ fn split_der_element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (length, rest) = if first < 0x80 {
         (usize::from(first), rest)
     } else {
-        // A certificate is far shorter than what four bytes can count.
+        // At most five bytes of the length are read: the length of a certificate fits into four.
         let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f).min(5))?;
         (
             digits
@@ -108,7 +109,7 @@ fn split_der_element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// Reads the subject's common name (RFC 5280, section 4.1). It is only shown to people.
+/// Reads the subject's common name (RFC 5280, section 4.1). It is only used in messages.
 fn common_name(certificate: &[u8]) -> Option<String> {
     const VERSION: u8 = 0xa0;
     const COMMON_NAME: [u8; 3] = [0x55, 4, 3];

@@ -1,13 +1,13 @@
-//! The collector: reads messages from sockets and files, and gives records to a [`RecordOutlet`].
+//! The collector: reads messages from sockets and files, and gives records to a [`CollectedRecordReceiver`].
 //!
 //! ```text
 //!  UDP socket ---- thread --.
-//!  TCP, TLS peer - thread ---> queue (bounded) -> decoding thread -> RecordOutlet (sinks)
+//!  TCP, TLS peer - thread ---> queue (bounded) -> decoding thread -> CollectedRecordReceiver (sinks)
 //!  file ---------- thread --'                          |
 //!                                            published as CollectLedger
 //! ```
-//! `flow::collect` decodes the messages. If the decoding thread or its outlet is too slow, listeners wait: connections are held up, and
-//! the kernel drops datagrams and counts them.
+//! `flow::collect` decodes the messages. If the decoding thread or its outlet is too slow, listeners wait: TCP slows
+//! the connections down, and the kernel drops datagrams and counts them.
 //!
 //! Invariant: memory is bounded, and every datagram is decoded, counted as malformed, refused, not allowed or unread,
 //! or in the socket's drops ([`CollectLedger::imbalances`]).
@@ -23,13 +23,13 @@ mod relay;
 mod stream;
 mod tls;
 
-pub use decode::RecordOutlet;
+pub use decode::CollectedRecordReceiver;
 pub use error::Error;
 pub use intake::IntakeCounts;
 pub use ledger::{
     CollectLedger, ExporterLedger, GroupLedger, HandedOverRecords, MissingData, PacketBalance, PacketLoss,
 };
-pub use listen::{ListenAddress, ListenError};
+pub use listen::{ListenAddress, ListenAddressError};
 use relay::{RelayCounters, RelayQueue};
 pub use relay::{RelayCounts, RelayTarget, RelayTargetError};
 use tls::ListenerEncryption;
@@ -40,7 +40,7 @@ use decode::{CollectorSnapshot, MessageDecoder};
 use intake::{ListenerCounters, MAX_QUEUED_BATCHES};
 use packetrig_flow::collect::{
     CollectorOptions, ExporterIdentity, ExporterList, FlowGatherer, GatherOptions, GroupOptions,
-    GroupedFlows, MessageTransport,
+    GroupRecordJoiner, MessageTransport,
 };
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
@@ -64,13 +64,13 @@ pub struct CollectOptions {
     pub message_timeout: Nanos,
     /// Time limit from the opening of a connection to its first whole message.
     pub first_message: Nanos,
-    /// Bounds of the state that is kept about exporters.
+    /// List of allowed exporters, and limits for the state that the collector stores about exporters.
     pub collector: CollectorOptions,
     /// Options for turning SIM's packets into records.
     pub gather: GatherOptions,
     /// Options for joining records of meters that see copies of one link.
     pub groups: GroupOptions,
-    /// True if this collector has the group records that its previous process stored. If not, it skips group records
+    /// True if this collector knows which group records its previous process stored. If not, it skips group records
     /// that meters sent before its start: meters send these again, and the previous process has probably stored them.
     pub has_memory: bool,
     /// Collectors to which received datagrams are forwarded.
@@ -149,19 +149,19 @@ pub struct RunningCollector<O> {
     decoder: JoinHandle<O>,
 }
 
-impl<O: RecordOutlet + 'static> RunningCollector<O> {
+impl<O: CollectedRecordReceiver + 'static> RunningCollector<O> {
     /// Opens all listeners and files, and starts to decode.
     pub fn start_listening(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
-        // Records carry times since 1970, so the start of this process must be one as well.
-        let grouped = GroupedFlows::new(options.groups, clock::wall_clock_ns());
+        // Records carry times since 1970, so the start time of this process must count from 1970, too.
+        let grouped = GroupRecordJoiner::new(options.groups, clock::wall_clock_ns());
         Self::start_with_groups(options, outlet, grouped)
     }
 
-    /// Starts with the group flows that a previous process has stored.
+    /// Like [`Self::start_listening`], but begins with the group flows that a previous process has stored.
     pub fn start_with_groups(
         options: &CollectOptions,
         outlet: O,
-        grouped: GroupedFlows,
+        grouped: GroupRecordJoiner,
     ) -> Result<Self, Error> {
         let shared = Arc::new(CollectorState {
             over: AtomicBool::new(false),
@@ -185,7 +185,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             relays: vec![],
         };
         let opened = opening.open_inputs_and_relays();
-        // The listeners have their own copies of the queues, and the relays end with the last of these.
+        // The listeners have their own senders to the relays. A relay ends when its last sender is dropped.
         let CollectorOpening { bound, counters, threads, relay_counters, relays, .. } = opening;
         let decoder = MessageDecoder::new(options, outlet, grouped);
         let of_decoder = Arc::clone(&known);
@@ -198,7 +198,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             Ok(decoder) => decoder,
             Err(error) => {
                 shared.over.store(true, Ordering::Release);
-                // The threads are joined before the error is reported: no part of a failed start continues.
+                // These threads are joined before the error is reported: none of them must outlive a failed start.
                 return join_threads(threads, "a listener or file reader").and(Err(error));
             }
         };
@@ -216,7 +216,8 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         &self.bound
     }
 
-    /// Reports whether nothing more can arrive: all files are read and all listeners have ended, or the decoding thread has.
+    /// Reports whether no more messages will be decoded: all file readers and listeners have ended, or the thread
+    /// that decodes has ended.
     pub fn is_done(&self) -> bool {
         self.intakes.iter().all(JoinHandle::is_finished) || self.decoder.is_finished()
     }
@@ -226,11 +227,12 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         self.reading.clone()
     }
 
-    /// Decodes the messages that have arrived, joins all threads, and returns the outlet.
+    /// Stops the listeners, decodes the messages that have arrived, and joins all threads. Returns the final ledger
+    /// and the caller's outlet.
     pub fn stop_and_join(self) -> Result<(CollectLedger, O), Error> {
         let Self { shared, reading, intakes, relays, decoder, .. } = self;
         shared.over.store(true, Ordering::Release);
-        // Listeners first: the decoding thread ends when the last of them has dropped its end of the queue.
+        // Listeners first: the decoding thread ends when the last of them has dropped its sender of the queue.
         let listened = join_threads(intakes, "a listener or file reader");
         // The relays end now, because the listeners held the last senders of their queues. They are joined even if a
         // listener has panicked.
@@ -251,16 +253,17 @@ impl LedgerReader {
         Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
     }
 
-    /// Lists the listeners with failed TLS handshakes: the listener, their number, and the reason of the last one.
+    /// Lists the listeners with failed TLS handshakes: name of the listener, number of failures, last reason.
     pub fn handshake_failures(&self) -> Vec<(String, u64, String)> {
         let all = self.intake.iter().map(|(place, counters)| counters.read_counts(place.clone()));
         let failed = all.filter_map(|one| Some((one.place, one.handshakes_failed, one.handshake_failure?)));
         failed.collect()
     }
 
-    /// Reads the ledger as of now. The part about exporters is up to two seconds old.
+    /// Reads the ledger. The counts of listeners and relays are current; those of exporters, groups and records are up
+    /// to two seconds old, or older while the outlet blocks.
     pub fn read_ledger(&self) -> CollectLedger {
-        // Cloned under the lock, so the decoding thread waits for a copy and not for the whole report.
+        // The lock is held only for this copy, so that the decoding thread does not wait for the whole report.
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CollectLedger {
             elapsed_ns: self.elapsed_time().as_u64(),
@@ -277,11 +280,12 @@ impl LedgerReader {
     }
 }
 
-/// Relays, listeners and files, opened in this order. If one cannot be opened, the threads of those before it end.
+/// Opens relays, listeners and files, in this order. If one of them cannot be opened, the caller ends the
+/// threads that have been started.
 struct CollectorOpening<'a> {
     options: &'a CollectOptions,
     shared: &'a Arc<CollectorState>,
-    queue: crossbeam_channel::Sender<intake::IntakeItem>,
+    queue: crossbeam_channel::Sender<intake::DecoderQueueItem>,
     bound: Vec<ListenAddress>,
     counters: Vec<(String, Arc<ListenerCounters>)>,
     threads: Vec<JoinHandle<()>>,
@@ -326,7 +330,7 @@ impl CollectorOpening<'_> {
                 self.options.receive_buffer_bytes,
                 self.shared,
                 of_thread,
-                datagrams::DatagramOutlets { queue, relays: self.relay_queues.clone() },
+                datagrams::DatagramDestinations { queue, relays: self.relay_queues.clone() },
             )?
         } else {
             let tls = match (listen.transport, &self.options.tls) {
@@ -336,7 +340,7 @@ impl CollectorOpening<'_> {
             };
             stream::start_tcp_listener(address, tls, self.shared, of_thread, queue)?
         };
-        // The address as bound: with port 0 only the kernel knows the port.
+        // The ledger shows the bound address: with port 0, the kernel has chosen the port.
         let bound = ListenAddress { address: listener.bound, ..listen };
         self.bound.push(bound);
         self.counters.push((bound.to_string(), counters));

@@ -17,7 +17,7 @@ pub enum Error {
     /// The file is empty. A capture without packets still has a header.
     #[error("{} is not a capture file: it is empty", path.display())]
     EmptyCapture { path: PathBuf },
-    /// A record has 16 bits for the number of its capture file.
+    /// There are more capture files than the 16 bits in a record can number.
     #[error(
         "{count} capture files are too many: one meter reads at most {most}; start a second meter for the others"
     )]

@@ -1,14 +1,16 @@
-//! The export threads: take batches from workers, and send them to every target in its format, over UDP, TCP, TLS or into a file.
+//! The export threads: receive batches from workers and send them to every target in the target's format, over UDP, TCP
+//! or TLS, or into a file.
 //!
 //! ```text
-//!  WorkerOutbox --.                                 .-> backlog -> TargetSender (encoder, transport) ~~> collector
-//!  WorkerOutbox ---> queue (bounded) -> dispatcher -+-> backlog -> TargetSender ~~> ...
-//!  WorkerOutbox --'       |                   |     '-> backlog -> TargetSender -> file
+//!  WorkerExportBuffer --.                                 .-> backlog -> TargetSender (encoder, transport) ~~> collector
+//!  WorkerExportBuffer ---> queue (bounded) -> dispatcher -+-> backlog -> TargetSender ~~> ...
+//!  WorkerExportBuffer --'       |                   |     '-> backlog -> TargetSender -> file
 //!                    queue dropped       queue dropped          sent, refused
 //! ```
-//! Until [`BackpressurePolicy`](crate::BackpressurePolicy) lets threads wait, no thread waits for room: a full queue or backlog loses whole
-//! batches, and packetrig counts them with their packets. After that, the dispatcher waits for each target that still takes data. A target that
-//! is slow or gone costs its own backlog; the other targets lose nothing.
+//! Until [`BackpressurePolicy`](crate::BackpressurePolicy) enables waiting, no thread waits for room: a full queue or
+//! backlog loses whole batches, and packetrig counts them with their packets. After that, the dispatcher waits for
+//! each target that still accepts data. A target that is slow or unreachable loses batches of its own backlog; the
+//! other targets lose nothing.
 //!
 //! If one meter of a group exports for all, an export gate stands before the backlogs (see `gate`).
 //!
@@ -32,7 +34,8 @@ mod written;
 pub use options::GroupExport;
 pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
 pub use outbox::{
-    BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQueue, batch_capacity, open_queue,
+    BATCH_BYTES, ExportQueueReceiver, ExportQueueSender, WorkerExportBuffer, WorkerProgress,
+    full_batches_in_bytes, open_export_queue,
 };
 pub use target::{ExportTarget, HostPort, TargetError};
 
@@ -84,7 +87,7 @@ pub enum Error {
     Group(#[from] GroupError),
 }
 
-/// A running export. It ends when every [`WorkerOutbox`] and [`WorkerQueue`] has been dropped.
+/// A running export. It ends when every [`WorkerExportBuffer`] and [`ExportQueueSender`] has been dropped.
 #[derive(Debug)]
 pub struct ExportThread {
     accounts: TargetAccounts,
@@ -93,10 +96,10 @@ pub struct ExportThread {
     member: Option<GroupMember>,
 }
 
-/// Starts an export. `ledger` returns the meter's ledger; the accounts of the export itself are filled in here.
+/// Starts an export. `ledger` returns the meter's ledger; the export fills in its own counts.
 pub fn spawn_export(
     options: &MeterExport,
-    incoming: ExportInlet,
+    incoming: ExportQueueReceiver,
     ledger: impl Fn() -> MeterLedger + Send + Sync + 'static,
 ) -> Result<ExportThread, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
@@ -107,8 +110,8 @@ pub fn spawn_export(
     let mut backlogs = Vec::new();
     let mut senders = Vec::new();
     for destination in &options.destinations {
-        // Each target has its own backlog, so that a slow target costs the others nothing.
-        let (room, batches) = bounded(batch_capacity(options.backlog_bytes));
+        // Each target has its own backlog, so that a slow target does not delay the other targets.
+        let (room, batches) = bounded(full_batches_in_bytes(options.backlog_bytes));
         let transport = open_transport(options, destination)?;
         let encoder = build_encoder(options, destination, transport.is_v6());
         let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
@@ -123,13 +126,13 @@ pub fn spawn_export(
         let ledger = Arc::clone(&ledger);
         let role_handle = member.as_ref().map(|member| member.role_handle().clone());
         let backlog = TargetBacklog::new(batches, role_handle);
-        // Only a stream has acknowledgements: a datagram or a file is done when the kernel has taken it.
-        let written =
-            written_messages_if_needed(options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
+        // Only a stream has acknowledgements: a datagram or a file counts as sent once the kernel has accepted it.
+        let written = make_unconfirmed_store_if_needed(options)
+            .filter(|_| matches!(transport, TargetTransport::Stream(_)));
         let out = EncoderOutput::new(transport, account, deadline, written);
         senders.push(TargetSender::new(encoder, out, backlog, ledger));
     }
-    // Threads start only after every target was opened: an error above leaves none behind.
+    // Threads start only after every target was opened, so that an error above leaves no thread running.
     for (index, sender) in senders.into_iter().enumerate() {
         threads.push(start_thread(&format!("export-{index}"), move || sender.run_until_closed())?);
     }
@@ -153,15 +156,15 @@ pub fn spawn_export(
 
 /// Makes the store that keeps written messages until they are acknowledged. Only meters with a history or a group have
 /// one, because they may have to send these messages again.
-fn written_messages_if_needed(options: &MeterExport) -> Option<UnconfirmedMessageStore> {
+fn make_unconfirmed_store_if_needed(options: &MeterExport) -> Option<UnconfirmedMessageStore> {
     (options.has_history || options.group.is_some())
         .then(|| UnconfirmedMessageStore::new(options.backlog_bytes, resend_time(options)))
 }
 
 /// Returns the age up to which records are sent again on a new connection.
 fn resend_time(options: &MeterExport) -> Nanos {
-    // Without a history in the records, no collector recognises records that come again. Only a connection shows that its collector
-    // was started again.
+    // Without a history in its records, a collector cannot recognise repeated records. Without a connection, a meter
+    // does not notice that a collector was restarted.
     let mut targets = options.destinations.iter().map(|destination| &destination.target);
     let has_connections = targets.any(|target| matches!(target, ExportTarget::Tcp(_) | ExportTarget::Tls(_)));
     if options.has_history && has_connections { written::ACKNOWLEDGED_KEEP_TIME } else { Nanos::ZERO }
@@ -201,7 +204,7 @@ fn build_encoder(options: &MeterExport, destination: &ExportDestination, v6: boo
 }
 
 impl ExportThread {
-    /// Sums the counts of all targets. With several targets, each is offered everything.
+    /// Sums the counts of all targets. With several targets, a record counts once for each of them.
     pub fn total_counts(&self) -> ExportCounts {
         self.accounts.total_counts()
     }
@@ -211,18 +214,18 @@ impl ExportThread {
         self.accounts.output_reports()
     }
 
-    /// Returns a handle that reads the counts, independent of this owner of the threads.
-    pub fn export_watch(&self) -> ExportWatch {
-        ExportWatch(self.accounts.clone())
+    /// Returns a handle that reads the counts. It stays valid after [`Self::join_threads`].
+    pub fn export_watch(&self) -> ExportCountsReader {
+        ExportCountsReader(self.accounts.clone())
     }
 
-    /// Reports whether everything offered was sent or lost.
+    /// Reports whether all threads have ended: no record waits any more.
     pub fn has_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until everything offered was sent or lost. It returns only after every [`WorkerOutbox`] and [`WorkerQueue`] was
-    /// dropped. The flag is `false` if a thread panicked.
+    /// Waits until all threads have ended, and returns the final counts. It returns only after every [`WorkerExportBuffer`]
+    /// and [`ExportQueueSender`] was dropped. The flag is `false` if a thread panicked.
     pub fn join_threads(self) -> (ExportCounts, bool) {
         // All threads are joined, also after a panic: no thread may outlive the report of its records.
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
@@ -243,9 +246,9 @@ impl ExportThread {
 
 /// Reads the counts of an export.
 #[derive(Clone, Debug)]
-pub struct ExportWatch(TargetAccounts);
+pub struct ExportCountsReader(TargetAccounts);
 
-impl ExportWatch {
+impl ExportCountsReader {
     /// Returns the report of each target.
     pub fn output_reports(&self) -> Vec<OutputReport> {
         self.0.output_reports()

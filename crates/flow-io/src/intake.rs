@@ -1,17 +1,18 @@
 //! Parses frames into packets, one batch at a time.
 //!
-//! Every frame from a source is counted as seen. A frame that is not metered is counted at once, by its reason. A merged frame counts
-//! as the packets that it was on the wire.
+//! Every frame from a source is counted as seen. A frame that is not metered is counted at once as ignored, by reason.
+//! A merged frame counts as the packets of which it consisted on the wire.
 //!
 //! Invariant: seen = packets in batches + ignored.
 
 use crate::FlowShareFilter;
-use packetrig_flow::parse::merged::{MergeNote, PacketSegments, SelectedSegments};
+use packetrig_flow::parse::merged::{MergeMetadata, PacketSegments, SelectedSegments};
 use packetrig_flow::parse::{FrameParser, LinkKind, ParseOptions, unified};
 use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo, flags};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 
-/// Packets of a batch: enough that the work on some packets hides the memory latency of the others.
+/// Number of packets in a batch: enough that the processor works on some packets while it waits for
+/// the memory of others.
 pub const PACKETS_PER_BATCH: usize = 32;
 
 #[derive(Debug)]
@@ -22,14 +23,14 @@ pub struct PacketIntake {
     counts: PacketCounts,
     /// One packet in this many is metered.
     sampling: u32,
-    /// Packets that were passed over since the last chosen one.
+    /// Number of packets that sampling has skipped since the last chosen packet.
     passed: u32,
-    /// Share of the traffic that this meter meters; all if absent.
+    /// Share of the traffic that this meter meters; `None` means all traffic.
     share: Option<FlowShareFilter>,
 }
 
 impl PacketIntake {
-    /// Creates an empty intake. One packet of the share in `sampling` is metered; 0 and 1 mean all.
+    /// Creates an empty intake. It selects one in `sampling` packets of the share; 0 and 1 mean all packets.
     pub fn new(options: ParseOptions, sampling: u32, share: Option<FlowShareFilter>) -> Self {
         Self {
             parser: FrameParser::new(options),
@@ -47,13 +48,13 @@ impl PacketIntake {
         PACKETS_PER_BATCH - self.filled
     }
 
-    /// Takes a frame without FCS. There must be [room](Self::free_slots) for it.
+    /// Parses a frame without FCS, and adds its packet to the batch, which must have [room](Self::free_slots).
     #[inline]
     pub fn add_frame(&mut self, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.add_frame_as(LinkKind::Ethernet, bytes, full_len, at_ns, input);
     }
 
-    /// Takes a frame that begins with the link header `link`. There must be room.
+    /// Like [`Self::add_frame`], for a frame that begins with a link header of the kind `link`.
     #[inline]
     pub fn add_frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.count_received_bytes(full_len as u64);
@@ -74,12 +75,12 @@ impl PacketIntake {
         }
     }
 
-    /// Takes an Ethernet frame without FCS that was merged from several, according to the kernel. There must be room.
+    /// Like [`Self::add_frame`], for an Ethernet frame that was merged from several frames, according to the kernel.
     pub fn add_merged_frame(
         &mut self,
         bytes: &[u8],
         full_len: usize,
-        note: MergeNote,
+        note: MergeMetadata,
         at_ns: u64,
         input: u16,
     ) {
@@ -107,13 +108,13 @@ impl PacketIntake {
                 self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT_FLAG != 0);
                 self.filled += 1;
             }
-            // The other packets of the merged frame are counted as sampled already.
+            // The other packets of the merged frame are already counted as left out by sampling.
             Err(cause) => self.counts.count_ignored_packets(cause, chosen.count.into()),
         }
     }
 
-    /// Takes a frame that is longer than any on the wire, without knowing what it was merged from: it counts as one packet, and its
-    /// flow is marked. There must be room.
+    /// Like [`Self::add_frame_as`], for a frame that is longer than any frame on the wire and that was merged from
+    /// unknown frames. It counts as one packet, and its flow is marked.
     pub fn add_unsplit_frame(
         &mut self,
         link: LinkKind,
@@ -131,15 +132,14 @@ impl PacketIntake {
         }
     }
 
-    /// Takes a unified header, which an XDP program made in the driver. There must be room.
+    /// Adds the packet of a unified header, which an XDP program has made in the driver. The batch must have room.
     #[inline]
     pub fn add_unified_header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.count_received_bytes(full_len as u64);
         // The packet is written before it is known whether it counts; `filled` moves only if it does.
         let packet = &mut self.packets[self.filled];
         if !unified::read_record(record, full_len, at_ns, input, packet) {
-            // The program in the driver makes only whole records, so this one is
-            // damaged and has no usable header.
+            // The program in the driver makes only whole records, so this record is damaged and has no usable header.
             return self.counts.count_ignored(IgnoredReason::BadIp);
         }
         if self.share.is_some_and(|share| !share.selects_packet(packet)) {
@@ -150,7 +150,7 @@ impl PacketIntake {
 
     /// Counts packets that were not parsed, with the reason. They have no addresses, so they belong to the first share.
     pub fn count_ignored(&mut self, cause: IgnoredReason, packets: u64, bytes: u64) {
-        // Exactly one meter must count them, or the shares would not add up to the traffic.
+        // Exactly one meter must count these packets, or the shares would not add up to the traffic.
         let is_ours = self.share.is_none_or(FlowShareFilter::is_first);
         let cause = if is_ours { cause } else { IgnoredReason::Elsewhere };
         self.counts.seen += packets;
@@ -177,7 +177,7 @@ impl PacketIntake {
         self.counts.seen_bytes += bytes;
     }
 
-    /// Chooses some of the packets of a merged one: the same ones that [`Self::sample_packet`] would choose
+    /// Chooses some of the packets of a merged frame: the same packets that [`Self::sample_packet`] would choose
     /// one after the other.
     fn sample_segments(&mut self, all: SelectedSegments) -> SelectedSegments {
         let (passed, count) = (u64::from(self.passed), u64::from(all.count));
@@ -226,7 +226,8 @@ mod tests {
     fn taken(sampling: u32, payloads: [&[usize]; 3], is_merged: bool) -> (PacketCounts, u64, u64) {
         let mut intake = PacketIntake::new(ParseOptions::default(), sampling, None);
         for payloads in payloads {
-            let note = MergeNote { segment_bytes: u16::try_from(payloads[0]).unwrap(), transport_at: None };
+            let note =
+                MergeMetadata { segment_bytes: u16::try_from(payloads[0]).unwrap(), transport_at: None };
             if is_merged {
                 let frame = udp(payloads.iter().sum());
                 intake.add_merged_frame(&frame, frame.len(), note, 1, 1);
@@ -257,7 +258,7 @@ mod tests {
         intake.add_merged_frame(
             &frame,
             frame.len(),
-            MergeNote { segment_bytes: 0, transport_at: None },
+            MergeMetadata { segment_bytes: 0, transport_at: None },
             1,
             1,
         );

@@ -4,7 +4,7 @@
 //! interfaces. While a meter works, the content of a queue is everything that was offered and is in no other
 //! account. At the end the outputs report their remaining records, and everything must add up.
 //!
-//! Invariant: nothing is counted here; an unknown count is absent.
+//! Invariant: this module counts nothing itself; an unknown count is absent.
 
 mod account_lines;
 mod arrival;
@@ -16,7 +16,7 @@ pub(crate) use arrival::InterfaceTotals;
 pub use exposition::prometheus_text;
 
 use crate::backpressure::{BackpressurePolicy, OutputQueue};
-use crate::export::{self, ExportWatch};
+use crate::export::{self, ExportCountsReader};
 use crate::group::{GroupReport, GroupRoleHandle};
 use crate::outbox::OutputChannels;
 pub use crate::output_report::OutputReport;
@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Maximum number of batches that wait for a sink: 65,536 records.
 pub const MAX_QUEUED_BATCHES: usize = 256;
 
-/// Counts of a sink, for the records that its queue took.
+/// Counts of a sink, for the records that the sink's queue has accepted.
 #[derive(Clone, Debug, Default)]
 pub struct SinkCounts {
     pub stored: CarriedRecords,
@@ -54,20 +54,20 @@ pub type SinkAccount = Box<dyn Fn() -> SinkCounts + Send + Sync>;
 /// A sink and its accounts.
 struct LedgerSink {
     name: String,
-    /// Present until the meter starts and takes it.
+    /// Sender of the sink's queue; `None` once the meter has started and taken it.
     queue: Option<Sender<crate::WorkerBatch>>,
     account: SinkAccount,
 }
 
 /// The export: its accounts, and its queue, which is taken when the meter starts.
 struct LedgerExport {
-    queue: Option<(export::WorkerQueue, bool)>,
-    watch: ExportWatch,
+    queue: Option<(export::ExportQueueSender, bool)>,
+    watch: ExportCountsReader,
 }
 
 /// Source of the packets, with its counters.
 #[derive(Debug, Default)]
-pub(crate) enum PacketOrigin {
+pub(crate) enum LedgerPacketSource {
     #[default]
     Nothing,
     Files(Arc<ReadCounts>),
@@ -82,7 +82,7 @@ pub struct MeterAccounts {
     export: Mutex<Option<LedgerExport>>,
     sinks: Mutex<Vec<LedgerSink>>,
     worker_statuses: Mutex<Vec<Arc<WorkerStatus>>>,
-    captured: Mutex<Arc<PacketOrigin>>,
+    captured: Mutex<Arc<LedgerPacketSource>>,
     group: Mutex<Option<GroupRoleHandle>>,
 }
 
@@ -92,11 +92,11 @@ impl std::fmt::Debug for MeterAccounts {
     }
 }
 
-/// All accounts at one time.
+/// The ledger of a meter at one moment, with its outputs, its group and remarks.
 #[derive(Clone, Debug, Serialize)]
 pub struct LedgerReport {
     pub elapsed_ns: u64,
-    /// The ledger; its last part is the sum of all outputs.
+    /// The ledger; `export` in it is the sum of all outputs.
     pub ledger: MeterLedger,
     /// Comparison of the interfaces' own counters with the ledger; absent before the end, for files, and if an interface is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ pub struct LedgerReport {
     /// State of the meter in its group, if one meter exports for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupReport>,
-    /// Rules that do not hold; empty before the end.
+    /// Rules of the ledger that do not hold; empty before the end.
     pub imbalances: Vec<String>,
     /// Remarks about the source, such as a file that ends within its last packet.
     pub remarks: Vec<String>,
@@ -125,16 +125,22 @@ impl MeterAccounts {
         &self.backpressure
     }
 
-    /// Adds a sink of records, which `account` asks for its counts, and returns its end of the queue.
+    /// Adds a sink of records, and returns the receiver of the sink's queue. The ledger calls `account` to read the
+    /// counts of the sink.
     pub fn add_sink(&self, name: String, account: SinkAccount) -> Receiver<crate::WorkerBatch> {
-        // The queue is bounded: a slow sink costs batches, which are counted, and not memory.
+        // The queue is bounded: a slow sink loses batches, which are counted, but does not fill the memory.
         let (batches, taken) = bounded(MAX_QUEUED_BATCHES);
         lock_ignoring_poison(&self.sinks).push(LedgerSink { name, queue: Some(batches), account });
         taken
     }
 
-    /// Sets the export. It takes events of SIM if `wants_events`, otherwise records.
-    pub fn set_export(&self, queue: export::WorkerQueue, wants_events: bool, watch: ExportWatch) {
+    /// Sets the export. It receives SIM events if `wants_events`, otherwise records.
+    pub fn set_export(
+        &self,
+        queue: export::ExportQueueSender,
+        wants_events: bool,
+        watch: ExportCountsReader,
+    ) {
         *lock_ignoring_poison(&self.export) =
             Some(LedgerExport { queue: Some((queue, wants_events)), watch });
     }
@@ -148,8 +154,9 @@ impl MeterAccounts {
         lock_ignoring_poison(&self.group).as_ref().map(|seat| GroupReport::from_status(&seat.status()))
     }
 
-    /// Takes the outputs' queues, once: so they close when the last worker drops its clones.
-    pub fn take_channels(&self) -> OutputChannels {
+    /// Removes and returns the senders of the outputs' queues. Only the workers have clones then, so a queue closes
+    /// when the last worker ends.
+    pub fn take_output_senders(&self) -> OutputChannels {
         OutputChannels {
             export: lock_ignoring_poison(&self.export).as_mut().and_then(|export| export.queue.take()),
             sinks: lock_ignoring_poison(&self.sinks)
@@ -163,7 +170,7 @@ impl MeterAccounts {
     pub(crate) fn set_workers_and_source(
         &self,
         worker_statuses: Vec<Arc<WorkerStatus>>,
-        captured: PacketOrigin,
+        captured: LedgerPacketSource,
     ) {
         // The time is set again: allocating the tables has taken time in which no packet was metered.
         self.start_ns.store(clock::monotonic_ns(), Ordering::Release);
@@ -182,7 +189,7 @@ impl MeterAccounts {
         let arrival_remark = snapshot.arrival.and_then(|arrival| arrival.difference_remark(&snapshot));
         let LedgerSnapshot { ledger, arrival, outputs, notes } = snapshot;
         let captured = Arc::clone(&lock_ignoring_poison(&self.captured));
-        let read = if let PacketOrigin::Files(read) = &*captured { Some(read) } else { None };
+        let read = if let LedgerPacketSource::Files(read) = &*captured { Some(read) } else { None };
         let mut found = Vec::new();
         // While threads work, the accounts are read at slightly different times and need not balance.
         if is_over {
@@ -233,7 +240,8 @@ impl MeterAccounts {
         LedgerSnapshot { ledger, arrival, outputs, notes }
     }
 
-    /// Writes the packets that arrived before the parser into the ledger. At the end, compares them with the interfaces' counters.
+    /// Writes into the ledger how many packets arrived at the interfaces or were in the files. At the end, compares
+    /// them with the interfaces' counters.
     fn count_arrivals(
         &self,
         ledger: &mut MeterLedger,
@@ -241,15 +249,15 @@ impl MeterAccounts {
         is_over: bool,
     ) -> Option<ArrivalCheck> {
         match &**lock_ignoring_poison(&self.captured) {
-            PacketOrigin::Nothing => None,
-            PacketOrigin::Files(read) => {
-                // Packets that a stopped worker left in its block were read, but never reached the meter.
+            LedgerPacketSource::Nothing => None,
+            LedgerPacketSource::Files(read) => {
+                // Packets that a stopped worker left in its block were read, but never reached the parser.
                 let left: u64 = notes.iter().map(|notes| notes.left).sum();
                 let records = read.packets().saturating_sub(left);
                 ledger.capture.arrived = Some(records + ledger.packets.packets_gained_by_splitting());
                 None
             }
-            PacketOrigin::Interfaces(interfaces) => {
+            LedgerPacketSource::Interfaces(interfaces) => {
                 // The counters of a removed interface are unknown, and so are the sums then.
                 let read: Option<Vec<_>> =
                     interfaces.iter().map(|counts| lock_ignoring_poison(counts).read_totals()).collect();
@@ -301,20 +309,21 @@ fn build_sink_report(
         losses.add_losses(&offered.lost);
     }
     let SinkCounts { stored, waiting, losses: refused, file_bytes, removed, failure } = (sink.account)();
-    // The queue's losses are the worker's, the refused ones the sink's: no record is in both.
+    // The worker counts losses of the queue, the sink counts refused records: no record is in both.
     counts.queue_dropped = losses.total_records();
     counts.refused = refused.total_records();
     losses.add_losses(&refused);
     counts = ExportCounts { sent: stored, waiting, message_bytes: file_bytes, ..counts };
     if !is_over {
-        // A running sink does not count its queue. At the end the difference must show: a record in no account is a defect.
+        // A running sink does not count the records in its queue. At the end, a record in no account is a bug, so the
+        // difference must not be hidden then.
         counts.waiting = unaccounted_records(&counts);
     }
     OutputReport { to: sink.name.clone(), counts, losses, removed, failure }
 }
 
-/// Returns the records that were offered and are in no other account. Saturates, because a sink may count a record before the
-/// worker's counters say that it was offered.
+/// Returns the records that were offered and are in no other account. Saturates, because a sink may count a record
+/// before the worker has published that it was offered.
 fn unaccounted_records(counts: &ExportCounts) -> CarriedRecords {
     let mut gone = counts.queue_dropped;
     gone.add_records(counts.sent);
@@ -339,11 +348,12 @@ fn add_counts(sum: &mut ExportCounts, counts: &ExportCounts) {
     sum.own_records += counts.own_records;
 }
 
-/// Rules that hold at the end, in addition to the rules of the ledger itself.
+/// Checks rules that hold at the end, in addition to those of the ledger itself, and returns the rules
+/// that do not hold.
 fn check_count_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
     // `None` if one of the rings does not count its frames: then the rule cannot be checked.
     let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
-    // A merged frame is one in the ring, and several packets delivered.
+    // A merged frame is one frame in the ring, but several delivered packets.
     let given: u64 =
         notes.iter().map(|notes| notes.delivered - notes.counts.packets_gained_by_splitting()).sum();
     let live: u64 = notes.iter().map(|notes| notes.counts.live).sum();
@@ -376,7 +386,7 @@ mod tests {
         let offered = OfferedCounts { offered: carried(10), lost: lost(LossCause::QueueFull, 2) };
         let status = Arc::<WorkerStatus>::default();
         status.publish(WorkerCounts { offered: vec![offered], ..WorkerCounts::default() });
-        accounts.set_workers_and_source(vec![Arc::clone(&status)], PacketOrigin::Nothing);
+        accounts.set_workers_and_source(vec![Arc::clone(&status)], LedgerPacketSource::Nothing);
         let ledger = accounts.current_ledger();
         assert_eq!((ledger.export.offered, ledger.export.waiting), (carried(10), carried(3)));
         assert_eq!(ledger.capture.arrived, None);

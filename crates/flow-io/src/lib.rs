@@ -1,5 +1,5 @@
-//! The working half of the flow meter: sources of packets, the workers that meter them, the threads that export records, and
-//! the collector that receives them.
+//! Input and output of the flow meter: sources of packets, workers that meter the packets, threads that export the
+//! records, and the collector that receives exported records.
 //!
 //! ```text
 //!  source -> worker (parse, table) -> WorkerBatch -> queue -> export threads -> transport ~~~> collector -> sink
@@ -7,7 +7,7 @@
 //! `flow` defines packets and formats; `flow-store` writes files and databases.
 //!
 //! Invariant: memory is bounded. If a queue is full, the worker waits, or loses the batch and counts its records and
-//! packets. Every record that an output was offered is stored, left to another meter of the group, or lost by a cause
+//! packets. Every record that an output was offered is stored, left to another meter of the group, or lost for a cause
 //! that the report names ([`ledger::OutputReport`]).
 #![forbid(unsafe_code)]
 

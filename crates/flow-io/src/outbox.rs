@@ -1,8 +1,8 @@
 //! The outputs of a worker: the [export](crate::export), and sinks that store records.
 //!
 //! Records for sinks are collected into batches; a full batch goes to the queue of each sink. While packets may arrive,
-//! a live meter never waits: a sink whose queue is full loses the batch, and its records are counted. At the end, and
-//! with files, it [waits](BackpressurePolicy).
+//! a live meter never waits: a sink whose queue is full loses the batch, and its records are counted. At its
+//! end it waits for room. A meter of files waits all the time, except in a replay ([`BackpressurePolicy`]).
 //!
 //! Invariant, for every sink: offered = accepted by its queue + lost here, by cause.
 
@@ -10,17 +10,17 @@ use crate::backpressure::{OpenSourceGuard, OutputQueue};
 use crate::export::WorkerProgress;
 use crate::{BackpressurePolicy, WorkerBatch, export};
 use packetrig_flow::sim::SimEvent;
-use packetrig_flow::table::FlowOutlet;
+use packetrig_flow::table::FlowEventReceiver;
 use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord, RecordLosses};
 
 /// Maximum number of records of a batch.
 const RECORDS_PER_BATCH: usize = 256;
 
-/// The workers' ends of the outputs' queues.
+/// The sending halves of the outputs' queues, for the workers.
 #[derive(Clone, Debug, Default)]
 pub struct OutputChannels {
     /// The export's queue, and whether it takes events instead of records.
-    pub export: Option<(export::WorkerQueue, bool)>,
+    pub export: Option<(export::ExportQueueSender, bool)>,
     pub sinks: Vec<OutputQueue<WorkerBatch>>,
     /// Decides whether to wait for room or to lose the batch.
     pub backpressure: BackpressurePolicy,
@@ -30,14 +30,14 @@ pub struct OutputChannels {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfferedCounts {
     pub offered: CarriedRecords,
-    /// Records that its queue did not take, by cause.
+    /// Records that the sink's queue did not accept, by cause.
     pub lost: RecordLosses,
 }
 
 #[derive(Debug)]
 pub struct OutputQueues {
-    records_out: Option<export::WorkerOutbox>,
-    events_out: Option<export::WorkerOutbox>,
+    records_out: Option<export::WorkerExportBuffer>,
+    events_out: Option<export::WorkerExportBuffer>,
     sinks: Vec<OutputQueue<WorkerBatch>>,
     backpressure: BackpressurePolicy,
     /// Present until the worker's source has ended.
@@ -47,7 +47,7 @@ pub struct OutputQueues {
 }
 
 impl OutputQueues {
-    /// The queues of one worker to these outputs.
+    /// Makes the queues of one worker to the outputs. Also counts the worker's source as open.
     pub fn new(channels: &OutputChannels) -> Self {
         Self {
             records_out: make_export_outbox(channels, false),
@@ -85,7 +85,7 @@ impl OutputQueues {
         }
     }
 
-    /// Sends incomplete batches, too.
+    /// Sends all batches, also incomplete ones.
     pub fn flush_batches(&mut self) {
         for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
             out.flush_batches();
@@ -93,7 +93,7 @@ impl OutputQueues {
         self.send_records();
     }
 
-    /// Sends incomplete batches, and then publishes the worker's progress.
+    /// Sends all batches, also incomplete ones, and then publishes the worker's progress.
     pub(crate) fn report_progress(&mut self, progress: WorkerProgress) {
         self.flush_batches();
         for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
@@ -101,14 +101,14 @@ impl OutputQueues {
         }
     }
 
-    /// Reports whether packets arrived at other meters of the group and not at this one since the last call.
+    /// Reports whether, since the last call, packets arrived at other meters of the group but not at this one.
     pub(crate) fn take_blindness_flag(&mut self) -> bool {
-        self.records_out.as_mut().is_some_and(export::WorkerOutbox::take_blindness_flag)
+        self.records_out.as_mut().is_some_and(export::WorkerExportBuffer::take_blindness_flag)
     }
 
     /// Reports whether the export needs the flows in progress again, because this meter has taken over.
     pub(crate) fn take_open_flows_request(&mut self) -> bool {
-        self.events_out.as_mut().is_some_and(export::WorkerOutbox::take_takeover_flag)
+        self.events_out.as_mut().is_some_and(export::WorkerExportBuffer::take_takeover_flag)
     }
 
     fn send_records(&mut self) {
@@ -134,12 +134,12 @@ impl OutputQueues {
     }
 }
 
-fn make_export_outbox(channels: &OutputChannels, events: bool) -> Option<export::WorkerOutbox> {
+fn make_export_outbox(channels: &OutputChannels, events: bool) -> Option<export::WorkerExportBuffer> {
     let export = channels.export.as_ref().filter(|(_, wants_events)| *wants_events == events);
     export.map(|(queue, _)| queue.make_outbox())
 }
 
-impl FlowOutlet for OutputQueues {
+impl FlowEventReceiver for OutputQueues {
     fn on_record(&mut self, record: &FlowRecord) {
         if let Some(out) = &mut self.records_out {
             out.add_record(record);
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn the_export_gets_what_it_wants() {
         for wants_events in [true, false] {
-            let (queue, incoming) = export::open_queue(4 << 20, &BackpressurePolicy::default());
+            let (queue, incoming) = export::open_export_queue(4 << 20, &BackpressurePolicy::default());
             let channels =
                 OutputChannels { export: Some((queue, wants_events)), ..OutputChannels::default() };
             let mut outbox = OutputQueues::new(&channels);

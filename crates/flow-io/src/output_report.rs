@@ -10,7 +10,7 @@ pub struct OutputReport {
     pub to: String,
     #[serde(flatten)]
     pub counts: ExportCounts,
-    /// Records that it was offered and does not have, by cause.
+    /// Records that the output was offered but does not have, by cause.
     pub losses: RecordLosses,
     /// Old files that were removed to keep within limits; their records stay counted as sent.
     pub removed: RemovedFiles,
@@ -25,18 +25,18 @@ impl OutputReport {
         let reason = self.failure.as_ref().map(|failure| format!(" ({failure})")).unwrap_or_default();
         let lines = self.losses.losses_by_cause().map(|(cause, CarriedRecords { records, packets, .. })| {
             let reason = if cause.is_failure() { reason.as_str() } else { "" };
-            format!("{}: lost {records} records with {packets} packets: {}{reason}", self.to, cause.meaning())
+            format!("{}: records lost: {records} (packets: {packets}): {}{reason}", self.to, cause.meaning())
         });
         lines.collect()
     }
 
-    /// Lists the files that were removed as lines for people.
+    /// Describes the removed files in lines for people.
     pub fn removal_lines(&self) -> Vec<String> {
         let counts = self.removed.named_counts().into_iter().filter(|(_, _, count)| *count > 0);
         counts.map(|(_, what, count)| format!("{}: {count} {what}", self.to)).collect()
     }
 
-    /// Returns the rules of the ledger that do not hold. At the end no record waits.
+    /// Returns the rules of the ledger that do not hold. They apply only at the end, when no record is waiting.
     pub(crate) fn imbalances(&self) -> Vec<CountImbalance> {
         let ExportCounts { offered, sent, left_to_others, .. } = self.counts;
         let mut accounted = self.losses.total_records();
@@ -78,8 +78,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "records: lost 1 records with 2 packets: the output was too slow, and its queue was full",
-                "records: lost 2 records with 4 packets: the output refused them (no space)",
+                "records: records lost: 1 (packets: 2): the output was too slow, and its queue was full",
+                "records: records lost: 2 (packets: 4): the output refused them (no space)",
             ]
         );
     }

@@ -1,6 +1,7 @@
-//! Assigns processors to the workers of live sources: first the processors near their own interface.
+//! Assigns processors to the workers of live sources, if possible processors near the worker's interface.
 //!
-//! A processor gets one worker. With more workers than processors none is pinned: the kernel distributes them better.
+//! A processor gets at most one worker. If there are more workers than processors, no worker is pinned, because the
+//! kernel distributes them better.
 
 use crate::Error;
 use crate::source::PortLocation;
@@ -8,19 +9,20 @@ use packetrig_sys::sched;
 use std::fs;
 use std::ops::RangeInclusive;
 
-/// Chooses a processor for each worker, interface by interface; `None` means that the worker may run on any.
+/// Chooses a processor for each of the `of_each` workers of every interface. The result lists the workers interface by
+/// interface; `None` means that a worker may run on any processor.
 pub(crate) fn assign_processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
     let near: Vec<Vec<usize>> =
         locations.iter().map(|at| read_near_processors(at).unwrap_or_default()).collect();
-    assign_nearest_processors(&sched::allowed_cpus().unwrap_or_default(), &near, of_each)
+    assign_nearest_processors(&sched::read_allowed_cpus().unwrap_or_default(), &near, of_each)
 }
 
-/// Pins the calling thread to its processor, if it has one, and asks for precedence there.
+/// If the calling thread has a processor, pins the thread to it and asks for scheduling precedence.
 pub(crate) fn pin_current_thread_if_assigned(processor: Option<usize>) {
     if let Some(processor) = processor {
         // Both calls only improve the speed. Without the rights for them, the worker runs correctly on any processor.
         drop(sched::pin_thread(processor));
-        drop(sched::request_precedence());
+        drop(sched::raise_thread_priority());
     }
 }
 
@@ -46,14 +48,15 @@ fn pin_and_run<T>(processor: usize, act: impl FnOnce() -> Result<T, Error>) -> R
     act()
 }
 
-/// Gives each interface in turn a processor near it while there are any; the remaining processors go to workers without one.
+/// Gives each interface in turn a free processor near it, if there is one. The remaining processors go to the workers
+/// that have got none.
 fn assign_nearest_processors(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<usize>> {
     let mut assigned = vec![None; near.len() * of_each];
     if assigned.len() > allowed.len() {
         return assigned;
     }
     let mut free = allowed.to_vec();
-    // Worker by worker and not interface by interface: the first interface must not take all the near ones.
+    // Each interface gets one processor per round, so that the first interface does not take all processors of a node.
     for worker in 0..of_each {
         for (interface, near) in near.iter().enumerate() {
             let found = free.iter().position(|processor| near.contains(processor));
@@ -67,14 +70,14 @@ fn assign_nearest_processors(allowed: &[usize], near: &[Vec<usize>], of_each: us
     assigned
 }
 
-/// Returns the processors of the NUMA node that an interface is attached to. The processors for interfaces of
-/// other namespaces are unknown: `/sys` does not show their interfaces here.
+/// Returns the processors of the NUMA node that an interface is attached to. `None` if the device has no node, or if
+/// the interface is in another namespace: `/sys` does not show it here.
 fn read_near_processors(location: &PortLocation) -> Option<Vec<usize>> {
     if location.namespace.is_some() {
         return None;
     }
     let node = fs::read_to_string(format!("/sys/class/net/{}/device/numa_node", location.interface)).ok()?;
-    // The kernel writes -1 for a device without a node, which is no `u32`.
+    // The kernel writes -1 for a device without a node, which does not parse as `u32`.
     let node: u32 = node.trim().parse().ok()?;
     let processors = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")).ok()?;
     Some(parse_cpu_list(&processors))

@@ -1,36 +1,39 @@
 //! Sorts the packets of capture files by time before they are metered.
 //!
-//! Captures of several interfaces, and merged ones, have packets out of order; metered in that order, a flow would fall apart into
-//! several records. While packets are in order they pass through. At the beginning of a capture, and from the first packet that is
-//! out of order or more than a second ahead of the one before it, packets are held back and sorted, until two windows in a row are
-//! in order. So a packet that is at most [`MIN_REORDER_PACKETS`] packets of its worker late is metered as in the sorted capture, and a few
-//! packets with times in the future wait until the others are metered.
+//! Captures of several interfaces, and merged captures, have packets out of order; metered in that order, a flow would
+//! fall apart into several records. While packets are in order they pass through. At the beginning of a capture, and
+//! from the first packet that is out of order or more than a second ahead of the one before it, packets are held back
+//! and sorted, until two windows (of [`MIN_REORDER_PACKETS`] packets each) in a row are in order. So a packet that
+//! comes late by at most one window is metered as in the sorted capture. A few packets with times in the future wait
+//! until the other packets are metered. Each worker sorts its own packets.
 //!
 //! Invariant: every packet comes out once, and the packets of one batch are in order.
 
 use crate::intake::PACKETS_PER_BATCH;
 use packetrig_flow::PacketInfo;
 
-/// Least number of packets that are held back once one was out of order (6 MiB); at most twice as many are.
+/// Number of packets that at least stay held back while packets are sorted (6 MiB); at most twice as
+/// many are held back.
 pub(crate) const MIN_REORDER_PACKETS: usize = 1 << 15;
-/// A packet that is further ahead of the one before it may have a wrong time.
+/// A packet that is later than the one before it by more than this may have a wrong time.
 const SUSPICIOUS_TIME_JUMP_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct ReorderBuffer {
     held: Vec<PacketInfo>,
     is_holding: bool,
-    /// Time of the last packet that came out.
+    /// Time of the last packet that was released.
     released_ns: Option<u64>,
 }
 
 impl ReorderBuffer {
-    /// An empty buffer. It holds back the first packets, which may be out of order.
+    /// Makes an empty buffer. It holds back the first packets, which may be out of order.
     pub(crate) const fn new() -> Self {
         Self { held: Vec::new(), is_holding: true, released_ns: None }
     }
 
-    /// Takes packets in the order of the file. Gives out sorted batches, each with the time up to which all packets have come out.
+    /// Accepts packets in the order of the file. Calls `out` with sorted batches, and with the time of the last
+    /// packet of each batch.
     pub(crate) fn reorder_packets(
         &mut self,
         packets: &[PacketInfo],
@@ -56,8 +59,8 @@ impl ReorderBuffer {
         self.emit_batches(&held, &mut out);
     }
 
-    /// Returns the time up to which all packets have come out, if the source has given all up to `given_ns`; `None`
-    /// before the first one.
+    /// Returns the time up to which all packets have been released, if the source has delivered all packets up to
+    /// `given_ns`. `None` if no packet has been released yet.
     pub(crate) fn complete_until_ns(&self, given_ns: u64) -> Option<u64> {
         let released_ns = self.released_ns?;
         Some(if self.held.is_empty() { released_ns.max(given_ns) } else { released_ns })
@@ -65,7 +68,7 @@ impl ReorderBuffer {
 
     fn release_older_half(&mut self, out: &mut impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
-        // The older half is given out. The newer half stays, to be sorted with later packets. If all packets
+        // The older half is released. The newer half stays, to be sorted with later packets. If all packets
         // came in order, sorting ends.
         self.is_holding = !has_steady_times(self.released_ns, &held);
         let released = if self.is_holding { held.len() - MIN_REORDER_PACKETS } else { held.len() };
@@ -88,7 +91,8 @@ impl ReorderBuffer {
     }
 }
 
-/// Reports whether packets are in order, starting at a time, and none is far ahead of the one before it.
+/// Reports whether the packets are in order, none is earlier than `after_ns`, and none is far ahead of
+/// the one before it.
 fn has_steady_times(after_ns: Option<u64>, packets: &[PacketInfo]) -> bool {
     let Some(first) = packets.first() else { return true };
     let mut before_ns = after_ns.unwrap_or(first.at_ns);

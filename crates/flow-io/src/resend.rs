@@ -1,4 +1,4 @@
-//! Sends stored records as IPFIX messages, at the pace that the caller gives them.
+//! Sends stored records as IPFIX messages, at the pace at which the caller passes the records in.
 //!
 //! In contrast to a meter's export, this sender may wait: a connection that accepts data slowly slows the sender down.
 //! Over UDP, datagrams that the kernel refuses are lost and counted.
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 
-/// Counts of a sender.
+/// Counts of a [`RecordSender`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ResentCounts {
     pub sent: CarriedRecords,
@@ -29,10 +29,10 @@ pub struct ResentCounts {
 #[derive(Debug)]
 pub struct RecordSender {
     exporter: MessageExporter,
-    outlet: MessageOutlet,
+    outlet: ResendOutput,
 }
 
-/// Errors of a sender.
+/// Errors of a [`RecordSender`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResendError {
@@ -50,7 +50,7 @@ enum MessageTarget {
 }
 
 #[derive(Debug)]
-struct MessageOutlet {
+struct ResendOutput {
     target: MessageTarget,
     counts: ResentCounts,
     /// The first failure of a stream or file: nothing more can be written to it.
@@ -60,7 +60,7 @@ struct MessageOutlet {
 }
 
 impl RecordSender {
-    /// Opens the target. With `biflow`, both directions are in one record.
+    /// Opens the target. With `biflow`, a record contains both directions of a flow.
     pub fn open_target(target: &ExportTarget, domain: u32, biflow: bool) -> Result<Self, ResendError> {
         let opened = match target {
             ExportTarget::Udp(place) => open_socket(place).map(MessageTarget::Datagrams),
@@ -89,7 +89,7 @@ impl RecordSender {
             ..ExportOptions::default()
         };
         let counts = ResentCounts::default();
-        let outlet = MessageOutlet { target: opened, counts, failure: None, refusal: None };
+        let outlet = ResendOutput { target: opened, counts, failure: None, refusal: None };
         Ok(Self { exporter: MessageExporter::new(options), outlet })
     }
 
@@ -99,7 +99,7 @@ impl RecordSender {
         self.outlet.take_failure()
     }
 
-    /// Sends a message that has waited long enough.
+    /// Sends the incomplete message if it has waited long enough for further records.
     pub fn send_waiting_message(&mut self, now_ns: u64) -> io::Result<()> {
         self.exporter.send_due_messages(now_ns, &mut self.outlet);
         self.outlet.take_failure()
@@ -124,18 +124,18 @@ fn open_socket(place: &HostPort) -> io::Result<UdpSocket> {
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    // A connected socket reports that nothing listens there.
+    // Only a connected socket reports ICMP errors, such as that no program listens there.
     socket.connect(address)?;
     Ok(socket)
 }
 
-impl MessageOutlet {
+impl ResendOutput {
     fn take_failure(&mut self) -> io::Result<()> {
         self.failure.take().map_or(Ok(()), Err)
     }
 }
 
-impl MessageSink for MessageOutlet {
+impl MessageSink for ResendOutput {
     fn on_message(&mut self, message: ExportMessage<'_>) {
         if self.failure.is_some() {
             return;

@@ -11,7 +11,7 @@
 use crate::Error;
 use crate::FlowShareFilter;
 use crate::intake::PacketIntake;
-use crate::ledger::{MeterAccounts, PacketOrigin};
+use crate::ledger::{LedgerPacketSource, MeterAccounts};
 use crate::memory::MeterMemory;
 use crate::outbox::{OutputChannels, OutputQueues};
 use crate::placement;
@@ -44,15 +44,15 @@ pub struct MeterOptions {
     pub input: MeterInput,
     /// Options of the frame parser.
     pub parse: ParseOptions,
-    /// Options of the flow tables. The capacity is that of the whole meter, and workers get equal parts of it.
+    /// Options of the flow tables. The capacity is for the whole meter; it is divided equally among the workers.
     pub table: TableOptions,
-    /// The share of the traffic that is metered; all if absent.
+    /// Share of the traffic that is metered; `None` means all traffic.
     pub share: Option<FlowShareFilter>,
-    /// True if workers note the largest flows, for a live view.
+    /// True if workers count the largest flows, for a live view.
     pub has_top: bool,
 }
 
-/// A running meter with its threads. Stop and join it.
+/// A running meter with its threads. The caller must stop and join it.
 #[derive(Debug)]
 pub struct RunningMeter {
     worker_statuses: Vec<Arc<WorkerStatus>>,
@@ -64,15 +64,15 @@ pub struct RunningMeter {
 struct OpenedSources {
     sources: Vec<Box<dyn PacketSource>>,
     reader: Option<JoinHandle<()>>,
-    captured: PacketOrigin,
+    captured: LedgerPacketSource,
 }
 
 impl RunningMeter {
-    /// Starts the meter; from now on everything that arrives is in the ledger.
+    /// Starts the workers and opens the sources. Everything that arrives from then on is in the ledger.
     pub fn start_metering(options: &MeterOptions, accounts: &MeterAccounts) -> Result<Self, Error> {
         // The senders are taken even if the start fails: outputs end when their queues close, and these are
         // the last senders.
-        let channels = accounts.take_channels();
+        let channels = accounts.take_output_senders();
         if matches!(&options.input, MeterInput::Files(files) if files.pace.is_none()) {
             // Files can wait for slow outputs. A replay at the recorded times cannot, like live traffic.
             channels.backpressure.enable_backpressure_for_files();
@@ -133,8 +133,8 @@ impl RunningMeter {
         &self.worker_statuses
     }
 
-    /// Waits for all workers and returns the first error. Workers end by themselves, or
-    /// have [to be stopped](Self::has_ended_or_failed).
+    /// Waits for all workers and returns the first error. Workers of files end by themselves; other
+    /// workers end after [`Self::stop_sources`].
     pub fn join_workers(self) -> Result<(), Error> {
         let mut ended = Ok(());
         for worker in self.workers {
@@ -153,7 +153,7 @@ impl RunningMeter {
     }
 }
 
-/// Workers that have their tables and wait for a source. A worker ends if its inlet is dropped.
+/// Workers that have their tables and wait for a source. A worker ends if its sender in `source_inlets` is dropped.
 #[derive(Default)]
 struct StartingWorkers {
     statuses: Vec<Arc<WorkerStatus>>,
@@ -173,7 +173,7 @@ impl StartingWorkers {
         // The division rounds up, so that no worker gets a table without slots.
         let capacity = options.table.capacity.div_ceil(clamp_to_u32(count as u64).max(1));
         let (ready, is_ready) = bounded::<()>(count);
-        // All interfaces have the same number of workers, so the number of a worker tells its interface.
+        // All interfaces have the same number of workers, so the number of a worker determines its interface.
         let of_each = count / interface_count(&options.input).max(1);
         for (number, processor) in processors.into_iter().enumerate() {
             let lane = clamp_to_u16(number / of_each.max(1));
@@ -221,8 +221,8 @@ impl WorkerStart {
         let _alarm = status.guard_against_panic();
         placement::pin_current_thread_if_assigned(processor);
         let intake = PacketIntake::new(parse, table.sampling, share);
-        // The memory is allocated on this thread, after it was pinned: the kernel takes memory from the node
-        // of the processor that first touches it.
+        // The memory is allocated on this thread, after it was pinned: the kernel takes memory from the
+        // NUMA node of the processor that first touches it.
         let table = FlowTable::<MeterMemory>::new(&table);
         // Both calls fail only if the start of the meter has failed: then there is no source for this worker.
         if ready.send(()).is_err() {
@@ -254,7 +254,7 @@ fn interface_count(input: &MeterInput) -> usize {
     }
 }
 
-/// Chooses a processor for each worker.
+/// Chooses a processor for each worker; `None` means that a worker may run on any processor.
 fn choose_processors(input: &MeterInput) -> Result<Vec<Option<usize>>, Error> {
     match input {
         MeterInput::Files(options) => Ok(vec![None; options.workers.max(1)]),
@@ -276,7 +276,7 @@ fn open_sources(input: &MeterInput, processors: &[Option<usize>]) -> Result<Open
                     .map(|source| Box::new(source) as Box<dyn PacketSource>)
                     .collect(),
                 reader: files.reader,
-                captured: PacketOrigin::Files(files.read),
+                captured: LedgerPacketSource::Files(files.read),
             })
         }
         MeterInput::Interfaces(locations, options) => open_interfaces(locations, *options, processors),
@@ -303,14 +303,14 @@ fn open_interfaces(
         sources.extend(placement::run_on_processor(processor, || {
             open_live_sources(location, interface, input, options)
         })?);
-        // The interface counts independently. Reading it before and after the ring opens bounds the packets
-        // that came in between.
+        // The interface counts independently of the ring. Its counters, read before and after the ring was opened,
+        // limit how many packets may have come in between.
         interface.lock().unwrap_or_else(PoisonError::into_inner).read_counters_after_opening()?;
     }
     Ok(OpenedSources {
         sources: sources.into_iter().map(|source| Box::new(source) as Box<dyn PacketSource>).collect(),
         reader: None,
-        captured: PacketOrigin::Interfaces(interfaces),
+        captured: LedgerPacketSource::Interfaces(interfaces),
     })
 }
 

@@ -1,6 +1,6 @@
 //! A meter's share of traffic that several meters see. The two outermost addresses of a packet decide to which share it belongs.
 //!
-//! So one meter sees both directions of a flow, its fragments, and its tunnelled packets. The meters need no
+//! So one meter meters both directions of a flow, its fragments, and its tunnelled packets. The meters need no
 //! contact with each other. Packets that are not IP belong to the first share.
 //!
 //! Invariant: for any number of shares, a packet is in exactly one of them.
@@ -9,7 +9,7 @@ use crate::source::spread;
 use packetrig_flow::PacketInfo;
 use packetrig_flow::parse::LinkKind;
 
-/// Selects one of several shares.
+/// Selects the packets of one share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShareFilter {
     /// Index of this share, from 0.
@@ -19,7 +19,7 @@ pub struct FlowShareFilter {
 }
 
 impl FlowShareFilter {
-    /// Share `number` (counted from 1) of `of`; `None` if there is no such share.
+    /// Makes the filter for share `number` (counted from 1) of `of` shares; `None` if there is no such share.
     pub fn new(number: u32, of: u32) -> Option<Self> {
         let index = number.checked_sub(1)?;
         (index < of).then_some(Self { index, of })
@@ -42,7 +42,7 @@ impl FlowShareFilter {
 
     fn selects_hash(self, number: u64) -> bool {
         // Workers are chosen by the upper bits of the same number (`spread::worker_index_of_frame`). Without
-        // another mix, all packets of a share would belong to the same worker.
+        // mixing that number again, only some of the workers would get packets of a share.
         let mixed = number.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let mixed = mixed ^ mixed >> 32;
         // The high half of a product spreads evenly over any number of shares; a remainder would need a division.

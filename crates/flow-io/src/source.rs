@@ -4,11 +4,11 @@
 //!  file  -> CaptureReader -> PacketBlock -> FileSource (one per worker, by hash of the addresses)
 //!  iface -> packet rings (fanout by hash) or XDP rings -> LiveSource (one per ring)
 //! ```
-//! A source gives frames to a [`PacketIntake`] and supplies the time: that of the packets in a file, the
-//! clock's at an interface. It counts the frames that its ring lost. It does not parse frames.
+//! A source passes frames to a [`PacketIntake`] and supplies the time: for a file, the time of its packets; for an
+//! interface, that of the clock. It counts the frames that its ring lost. It does not parse frames.
 //!
-//! Invariant: after [`PacketSource::stop_receiving`] a source ends, after it has given or counted every packet
-//! that had arrived by then.
+//! Invariant: after [`PacketSource::stop_receiving`], a source ends once it has delivered or counted every packet that
+//! had arrived by then.
 
 mod block;
 mod clock;
@@ -29,10 +29,10 @@ pub use reader::ReadCounts;
 use crate::Error;
 use crate::intake::PacketIntake;
 
-/// Result of asking a source for packets.
+/// Result of one call of [`PacketSource::take_packets`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOutcome {
-    /// The source gave packets and may have more.
+    /// The source has delivered packets and may have more.
     Some,
     /// The source has no packets now.
     Nothing,
@@ -45,16 +45,16 @@ pub enum TakeOutcome {
 pub struct SentCounts {
     /// Packets on the wire.
     pub packets: u64,
-    /// Frames; a merged frame counts as several packets.
+    /// Frames in the ring; a merged frame counts once here, but as several packets above.
     pub frames: u64,
 }
 
 pub trait PacketSource: Send {
-    /// Gives waiting packets to `intake`, at most as many as it has room for. Does not wait, except to read from a file
-    /// or pipe.
+    /// Passes waiting packets to `intake`, at most as many as it has room for. Does not wait, except to read from
+    /// a file or pipe.
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
 
-    /// Returns the time up to which all packets were given, in nanoseconds since 1970. `is_idle` is true if
+    /// Returns the time up to which all packets have been delivered, in nanoseconds since 1970. `is_idle` is true if
     /// no packets are waiting.
     fn delivered_until_ns(&mut self, is_idle: bool) -> u64;
 
@@ -63,7 +63,7 @@ pub trait PacketSource: Send {
         false
     }
 
-    /// Waits until packets may have arrived, but at most this long.
+    /// Waits until packets may have arrived, for at most `within_ns`.
     fn wait_for_packets(&mut self, within_ns: u64) -> Result<(), Error>;
 
     /// Returns the number of frames that the ring has dropped so far.
@@ -72,15 +72,15 @@ pub trait PacketSource: Send {
     /// Stops receiving. Packets that have arrived can still be taken.
     fn stop_receiving(&mut self) -> Result<(), Error>;
 
-    /// Returns the number of frames that the source has given.
+    /// Returns the number of frames that the source has delivered.
     fn delivered_frames(&self) -> u64;
 
-    /// Counts of the given frames that this machine sent.
+    /// Returns the counts of those delivered frames that this machine sent.
     fn sent_counts(&self) -> SentCounts {
         SentCounts::default()
     }
 
-    /// Returns the number of packets that the source did not give because it was stopped.
+    /// Returns the number of packets that the source did not deliver because it was stopped.
     fn skipped_packets(&self) -> u64 {
         0
     }

@@ -1,6 +1,6 @@
 //! The largest flows of the last second, for a live view.
 //!
-//! Each worker notes the packets of its batches in a small table of its own, which is taken once a second. A
+//! Each worker notes the packets of its batches in a small table of its own, which the live view takes once a second. A
 //! full batch means a high rate: then one packet counts for the whole batch. So the numbers of an interval
 //! are exact at low rates and estimates at high rates. No account uses these numbers.
 //!
@@ -16,12 +16,12 @@ const MAX_NOTED_FLOWS: usize = 4096;
 
 /// Packets, and bytes of IP, in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TrafficShare {
+pub struct FlowTraffic {
     pub packets: u64,
     pub bytes: u64,
 }
 
-pub type FlowTrafficMap = HashMap<FlowKey, TrafficShare>;
+pub type FlowTrafficMap = HashMap<FlowKey, FlowTraffic>;
 
 /// A worker's table of noted flows, which a reader can take.
 #[derive(Debug)]
@@ -29,18 +29,18 @@ pub struct TopFlowTable(Mutex<FlowTrafficMap>);
 
 impl Default for TopFlowTable {
     fn default() -> Self {
-        Self(Mutex::new(empty_table()))
+        Self(Mutex::new(empty_flow_traffic_map()))
     }
 }
 
-fn empty_table() -> FlowTrafficMap {
+fn empty_flow_traffic_map() -> FlowTrafficMap {
     HashMap::with_capacity(MAX_NOTED_FLOWS)
 }
 
 impl TopFlowTable {
     /// Notes a batch. If the table is being taken just now, this batch is left out.
     pub fn count_batch_flows(&self, batch: &[PacketInfo]) {
-        // The lock is never waited for: the worker has packets to meter, and these numbers are only for display.
+        // The worker does not wait for the lock: it has packets to meter, and these numbers are only for display.
         let Ok(mut noted) = self.0.try_lock() else { return };
         // The first packet serves as a random one, because batches begin anywhere in the traffic.
         let is_full_batch = batch.len() >= PACKETS_PER_BATCH;
@@ -59,10 +59,10 @@ impl TopFlowTable {
         }
     }
 
-    /// Takes the flows that were noted since the last call.
+    /// Returns the flows that were noted since the last call, and empties the table.
     pub fn take_flows(&self) -> FlowTrafficMap {
         // The memory is allocated before the lock is taken, so that the worker misses as few batches as possible.
-        let empty = empty_table();
+        let empty = empty_flow_traffic_map();
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), empty)
     }
 }
@@ -71,7 +71,7 @@ impl TopFlowTable {
 pub fn merge_largest_flows(
     noted: impl IntoIterator<Item = FlowTrafficMap>,
     most: usize,
-) -> Vec<(FlowKey, TrafficShare)> {
+) -> Vec<(FlowKey, FlowTraffic)> {
     let mut all = FlowTrafficMap::new();
     for (key, share) in noted.into_iter().flatten() {
         let sum = all.entry(key).or_default();
@@ -129,7 +129,7 @@ mod tests {
         board.count_batch_flows(&[packet(1, 2, 100); PACKETS_PER_BATCH]);
         assert_eq!(
             merge_largest_flows([board.take_flows()], 1)[0].1,
-            TrafficShare { packets: 32, bytes: 3200 }
+            FlowTraffic { packets: 32, bytes: 3200 }
         );
     }
 

@@ -29,12 +29,12 @@ use packetrig_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Batches between two readings of the clock.
+/// Number of batches between two readings of the clock.
 const BATCHES_PER_CLOCK_READING: u32 = 16;
 /// Maximum number of flows that are timed out between two visits to the source: many more than can be opened in between, and few enough that
 /// the ring does not fill meanwhile.
 const MAX_TIMED_OUT_FLOWS_PER_VISIT: usize = 4096;
-/// Slots of the table whose flows are reported again between two visits to the source.
+/// Number of table slots whose flows are reported again between two visits to the source.
 const REPORTED_SLOTS_PER_VISIT: usize = 4096;
 /// Time to wait for packets before timing out flows again.
 const PACKET_WAIT_NS: u64 = 20_000_000;
@@ -45,20 +45,21 @@ const PUBLICATION_INTERVAL_NS: u64 = 50_000_000;
 pub struct WorkerCounts {
     /// Counts of parser and table.
     pub counts: PacketCounts,
-    /// Frames that its ring dropped.
+    /// Frames that the worker's ring dropped.
     pub ring_dropped: u64,
-    /// Packets on the wire that its source gave; a merged frame counts as all of its packets.
+    /// Packets on the wire that the worker's source delivered; a merged frame counts as all of its packets.
     pub delivered: u64,
     /// Counts of the delivered frames that this machine sent.
     pub sent: SentCounts,
-    /// Frames that the kernel put into its ring; read at the end.
+    /// Frames that the kernel put into the worker's ring; read at the end. `None` before that, or if
+    /// they are not counted.
     pub put_in: Option<u64>,
-    /// Packets of a file that were read, but not given because the meter was stopped.
+    /// Packets of a file that were read, but not delivered because the meter was stopped.
     pub left: u64,
     pub offered: Vec<OfferedCounts>,
 }
 
-/// State that a worker shares with other threads: its published counters, and the order to stop.
+/// State that a worker shares with other threads: its published counters, and the request to stop.
 #[derive(Debug, Default)]
 pub struct WorkerStatus {
     is_called_off: AtomicBool,
@@ -74,7 +75,7 @@ impl WorkerStatus {
         Self { board: has_board.then(TopFlowTable::default), ..Self::default() }
     }
 
-    /// Asks the worker to take the packets that have arrived and to end.
+    /// Asks the worker to meter the packets that have arrived, and then to end.
     pub fn request_stop(&self) {
         self.is_called_off.store(true, Ordering::Release);
     }
@@ -122,14 +123,14 @@ pub(crate) struct MeterWorker {
     pub(crate) reorder: Option<ReorderBuffer>,
     /// Time before which all due flows have left the table.
     pub(crate) settled_ns: u64,
-    /// Next slot of the table whose flows the export has to get again.
+    /// Next slot of the table whose flows must be reported to the export again; `None` if no such report is due.
     pub(crate) tell_from: Option<usize>,
-    /// True from a loss in the ring until the ring was read.
+    /// True after the ring has dropped frames, until the ring has been read empty.
     pub(crate) has_open_ring_loss: bool,
 }
 
 impl MeterWorker {
-    /// Works until the source ends.
+    /// Meters packets until the source ends or fails. Then reports all flows and publishes the final counters.
     pub(crate) fn run_until_ended(mut self) -> Result<(), Error> {
         let worked = self.meter_until_ended();
         // The failure is published before `end_source_and_wait`, which waits for the other workers: the caller stops
@@ -164,8 +165,8 @@ impl MeterWorker {
                 noted_ns = clock_ns;
             }
             if taken == TakeOutcome::Nothing && std::mem::take(&mut self.has_open_ring_loss) {
-                // The ring was full when it dropped packets. They are missing after the packets that were in it, which were read only
-                // now.
+                // The ring was full when it dropped packets. So the dropped packets came after those in the ring, which
+                // have been read only now.
                 self.table.mark_packet_loss();
             }
             match taken {
@@ -178,14 +179,14 @@ impl MeterWorker {
         }
     }
 
-    /// Times out some or all of the due flows; `true` if none are left.
+    /// Times out some or all of the due flows. Returns true if no due flow is left.
     fn expire_flows(&mut self, taken: TakeOutcome) -> bool {
         let has_ended = taken == TakeOutcome::Ended;
         if has_ended {
             self.meter_held_packets();
         }
         let given_ns = self.source.delivered_until_ns(taken == TakeOutcome::Nothing);
-        // Held packets must still find their flows: the time advances only up to the packets that came out.
+        // Held packets must still find their flows: the time advances only up to the released packets.
         let now_ns =
             self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.complete_until_ns(given_ns));
         let most = if has_ended { usize::MAX } else { MAX_TIMED_OUT_FLOWS_PER_VISIT };
@@ -198,7 +199,7 @@ impl MeterWorker {
         is_done
     }
 
-    /// Reports some of the continuing flows to the export, after a takeover; `true` if none are left.
+    /// After a takeover, reports some of the continuing flows to the export. Returns true if all are reported.
     fn report_next_open_flows(&mut self) -> bool {
         if self.outbox.take_open_flows_request() {
             self.tell_from = Some(0);
@@ -212,7 +213,7 @@ impl MeterWorker {
         self.tell_from.is_none()
     }
 
-    /// Meters the packets that are held back: no more packets arrive.
+    /// Meters the packets that are held back, because no more packets arrive.
     fn meter_held_packets(&mut self) {
         let Self { table, outbox, status, reorder, .. } = self;
         if let Some(reorder) = reorder {
@@ -242,7 +243,7 @@ impl MeterWorker {
     /// Does the work that is due a few times a second: stops the source on request, sends
     /// incomplete batches, publishes counters.
     fn do_periodic_work(&mut self) -> Result<(), Error> {
-        // Only this thread may touch the source, so the order to stop waits here.
+        // Only this thread may use the source, so it checks here whether it should stop.
         if self.status.is_called_off.load(Ordering::Acquire) {
             self.source.stop_receiving()?;
         }
@@ -267,7 +268,7 @@ impl MeterWorker {
         Ok(())
     }
 
-    /// Number of packets on the wire that the source gave.
+    /// Returns the number of packets on the wire that the source has delivered.
     fn delivered_packets(&self) -> u64 {
         self.source.delivered_frames() + self.intake.counts().packets_gained_by_splitting()
     }
@@ -279,7 +280,7 @@ impl MeterWorker {
         counts.add_counts(self.table.counts());
         let delivered = self.delivered_packets();
         let mut notes = self.status.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        // An unreadable ring, such as that of a removed interface, keeps its last number.
+        // If the ring cannot be read, for example because the interface was removed, the last number stays.
         let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
         if ring_dropped > notes.ring_dropped {
             // Records of flows that were open during a loss say so: their counts may be too low.
@@ -299,7 +300,7 @@ impl MeterWorker {
     }
 }
 
-/// Meters packets, and reports each to the export of events and to the live view, if there are any.
+/// Meters packets. Also reports each packet to the SIM export and to the live view, if there are any.
 fn meter_packets(
     table: &mut FlowTable<MeterMemory>,
     outbox: &mut OutputQueues,

@@ -33,7 +33,7 @@ pub enum ColumnCells {
 }
 
 impl ColumnCells {
-    /// The values of a column of this kind. A value of another kind becomes zero.
+    /// Collects the values of a column of this kind. A value of another kind becomes the zero value of `kind`.
     pub(super) fn from_values<'a>(kind: ElementKind, values: impl Iterator<Item = ElementValue<'a>>) -> Self {
         match kind {
             ElementKind::Unsigned(_) | ElementKind::Time => Self::Numbers(
@@ -50,7 +50,7 @@ impl ColumnCells {
         }
     }
 
-    /// The number in a row; zero if there is none.
+    /// The number in a row, or 1 for a flag that is set; 0 if the row has neither.
     pub fn number_at(&self, row: usize) -> u64 {
         match self {
             Self::Numbers(values) => values.get(row).copied().unwrap_or(0),
@@ -59,26 +59,26 @@ impl ColumnCells {
         }
     }
 
-    /// The numbers of the first `rows` rows. A column of numbers is returned whole; a column without numbers becomes
-    /// zeros.
-    pub(super) fn first_numbers(&self, rows: usize) -> Cow<'_, [u64]> {
+    /// Returns a column of numbers with all its rows. Any other column becomes `rows` numbers: 1 for each flag that is
+    /// set, 0 for anything else.
+    pub(super) fn numbers_of_first_rows(&self, rows: usize) -> Cow<'_, [u64]> {
         match self {
             Self::Numbers(values) => Cow::Borrowed(values),
             _ => Cow::Owned((0..rows).map(|row| self.number_at(row)).collect()),
         }
     }
 
-    /// The address in a row; zero if there is none.
+    /// The address in a row; all zeros if the row has none.
     pub fn address_at(&self, row: usize) -> [u8; 16] {
         if let Self::Addresses(cells) = self { cells.get(row).copied().unwrap_or_default() } else { [0; 16] }
     }
 
-    /// The MAC address in a row; zero if there is none.
+    /// The MAC address in a row; all zeros if the row has none.
     pub fn mac_at(&self, row: usize) -> [u8; 6] {
         if let Self::Macs(cells) = self { cells.get(row).copied().unwrap_or_default() } else { [0; 6] }
     }
 
-    /// The word in a row; empty if there is none.
+    /// The word in a row; empty if the row has none.
     pub fn word_at(&self, row: usize) -> &str {
         if let Self::Words(cells) = self { cells.get(row).map_or("", |word| word) } else { "" }
     }
@@ -92,7 +92,7 @@ const fn mac_of_value(value: ElementValue<'_>) -> [u8; 6] {
     if let ElementValue::Mac(bytes) = value { bytes } else { [0; 6] }
 }
 
-/// The text of a word. Other fields become JSON, as in files; without fields the text is empty.
+/// The text of a word. The fields of `otherFields` become JSON, as in files; without fields the text is empty.
 fn word_of_value(value: ElementValue<'_>) -> Box<str> {
     match value {
         ElementValue::Word(word) => word.into(),
@@ -105,7 +105,7 @@ fn word_of_value(value: ElementValue<'_>) -> Box<str> {
     }
 }
 
-/// Reason why a column of a file cannot be read as values of this kind; `None` if it can.
+/// Returns why a column of a file cannot be read as values of this kind; `None` if it can be read.
 pub(super) fn find_kind_mismatch(column: &ColumnDescriptor, kind: ElementKind) -> Option<&'static str> {
     if column.max_rep_level() > 0 {
         return Some("is a repeated column");
@@ -157,7 +157,7 @@ impl CellReader {
         })
     }
 
-    /// Skips the next rows.
+    /// Skips the next rows. Fails if the column has fewer rows left.
     pub(super) fn skip_rows(&mut self, rows: usize) -> ParquetResult<()> {
         match self {
             Self::Addresses(column) => column.skip_rows(rows),
@@ -167,7 +167,7 @@ impl CellReader {
         }
     }
 
-    /// Reads the next rows.
+    /// Reads the next rows. Fails if the column has fewer rows left.
     pub(super) fn read_rows(&mut self, rows: usize) -> ParquetResult<ColumnCells> {
         Ok(match self {
             Self::Addresses(column) => ColumnCells::Addresses(column.read_rows(rows)?),
@@ -199,7 +199,7 @@ fn skip_values(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
 fn read_cells(reader: &mut ColumnReader, kind: ElementKind, rows: usize) -> ParquetResult<ColumnCells> {
     Ok(match reader {
         ColumnReader::BoolColumnReader(reader) => ColumnCells::Flags(read_values(reader, rows, Ok)?),
-        // Parquet has no unsigned physical types: the bits are those of an unsigned number.
+        // Parquet stores unsigned numbers in signed types, so the bits are read as an unsigned number.
         ColumnReader::Int32ColumnReader(reader) => {
             ColumnCells::Numbers(read_numbers(reader, rows, |value| u64::from(value.cast_unsigned()))?)
         }
@@ -219,7 +219,7 @@ fn read_cells(reader: &mut ColumnReader, kind: ElementKind, rows: usize) -> Parq
     })
 }
 
-/// Reads the next values of a column of bytes.
+/// Reads the next rows of a byte column as values of `kind`. A null is read as the zero value.
 fn read_bytes<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     kind: ElementKind,
@@ -239,21 +239,21 @@ fn read_bytes<T: DataType>(
     })
 }
 
-/// Reads the next numbers. A null is read as zero.
+/// Reads the next rows of a number column. A null is read as zero.
 fn read_numbers<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     convert: impl Fn(T::T) -> u64,
 ) -> ParquetResult<Vec<u64>> {
     let NonNullValues { given, levels } = read_column_values(reader, rows)?;
-    // The common case, without a check per row.
+    // The column has no nulls. This common case needs no check per row.
     if levels.is_empty() {
         return Ok(given.into_iter().map(convert).collect());
     }
     insert_defaults_for_nulls(given.into_iter().map(|value| Ok(convert(value))), &levels)
 }
 
-/// Reads the next values. A null is read as the default value.
+/// Reads the next rows. A null is read as the default value.
 fn read_values<T: DataType, V: Default>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -261,12 +261,12 @@ fn read_values<T: DataType, V: Default>(
 ) -> ParquetResult<Vec<V>> {
     let NonNullValues { given, levels } = read_column_values(reader, rows)?;
     let given = given.into_iter().map(convert);
-    // A column that cannot be null has no levels.
+    // A column that cannot have nulls has no definition levels.
     if levels.is_empty() { given.collect() } else { insert_defaults_for_nulls(given, &levels) }
 }
 
-/// The values of a column that are not null. `levels` has 1 for each row with a value and 0 for each null; it is empty if
-/// the column cannot be null.
+/// The values of a column that are not null. `levels` has 1 for each row with a value and 0 for each null; it is empty
+/// if the column cannot have nulls.
 struct NonNullValues<T> {
     given: Vec<T>,
     levels: Vec<i16>,
@@ -276,7 +276,7 @@ fn read_column_values<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
 ) -> ParquetResult<NonNullValues<T::T>> {
-    // At most the rows of a chunk are read, so the memory does not depend on the counts in a file.
+    // `rows` is at most the size of a chunk, so a wrong count in a file cannot use more memory.
     let mut given = Vec::with_capacity(rows);
     let mut levels = Vec::new();
     let mut found = 0;

@@ -3,15 +3,15 @@
 //! It uses plain HTTP, so the user's name and password are readable on the network. Each batch has a token. If a lost
 //! answer causes a second insertion, the table recognises the batch by its token.
 //!
-//! Invariant: every batch is counted as stored after an answer, or as lost after the last attempt. A lost batch may be
-//! stored, if only the answers were lost.
+//! Invariant: every batch is counted as stored after a positive answer, or as lost after the last attempt. A batch that
+//! is counted as lost may be stored nevertheless, if only the answers were lost.
 
 mod http;
 mod rows;
 
 use super::columns::ExporterRow;
 use super::sink::sum_carried;
-use super::{Error, KeptCounts, RecordMaker, RecordSink};
+use super::{Error, RecordExporter, RecordSink, SinkRecordCounts};
 use packetrig_flow::FlowRecord;
 use packetrig_units::{MonoTime, Nanos};
 use std::hash::{BuildHasher, RandomState};
@@ -25,18 +25,19 @@ pub struct ClickHouseOptions {
     pub database: String,
     /// Name of the table, which is created if necessary.
     pub table: String,
-    /// The server's user; its default user if empty.
+    /// User name for the server; if empty, the server uses its default user.
     pub user: String,
     pub password: String,
     /// Number of rows per insertion. ClickHouse is fastest with few and large insertions.
     pub batch_rows: usize,
-    /// Age at which waiting rows are inserted, even if they are few. It counts from the first tick after they came.
+    /// Waiting rows are inserted after this time, even if the batch is not full. The time counts from the first
+    /// [`on_tick`](RecordSink::on_tick) after they came.
     pub batch_age: Nanos,
     /// Number of attempts to insert a batch.
     pub attempts: u32,
-    /// Wait before the second attempt; it doubles with each further one.
+    /// Wait before the second attempt; it doubles with each further attempt.
     pub wait: Nanos,
-    /// Timeout of one answer.
+    /// Timeout of each attempt to connect, and of each read and write.
     pub timeout: Nanos,
 }
 
@@ -59,17 +60,18 @@ impl ClickHouseOptions {
     }
 }
 
-/// What ClickHouse calls the error of a user who lacks a right.
+/// ClickHouse's name for the error that a user lacks a privilege.
 const ACCESS_DENIED: &str = "ACCESS_DENIED";
 
-/// State of the table's columns, as far as this sink has seen it.
+/// What this sink knows about the columns of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TableState {
+enum ClickHouseTableState {
     /// The table has to be created, or checked for missing columns, before the next insertion.
     Unknown,
     /// The table has all columns, with the types of the rows.
     Whole,
-    /// The user may not change the table, so it may be of an earlier version.
+    /// The server refused to create or change the table, usually for lack of a privilege. The table may have the
+    /// columns of an earlier version.
     Unchanged,
 }
 
@@ -77,18 +79,19 @@ enum TableState {
 pub struct ClickHouseSink {
     options: ClickHouseOptions,
     rows: Vec<ExporterRow>,
-    kept: KeptCounts,
-    table: TableState,
-    /// Random part of the tokens, so that they differ from those of any other sink.
+    kept: SinkRecordCounts,
+    table: ClickHouseTableState,
+    /// Random part of the tokens, so that they differ from the tokens of other sinks.
     name: u64,
     batches: u64,
     since: Option<MonoTime>,
-    /// After a batch was given up, each batch gets one attempt until one succeeds: a dead server then costs little time.
+    /// True after a batch was lost. Each batch then gets a single attempt, until one succeeds: an unreachable server
+    /// then costs little time.
     is_down: bool,
 }
 
 impl ClickHouseSink {
-    /// A sink that connects when it has something to send. The names of database and table may contain only ASCII
+    /// Creates a sink, which connects when it has rows to send. The names of database and table may contain only ASCII
     /// letters, digits and `_`.
     pub fn new(options: ClickHouseOptions) -> Result<Self, Error> {
         for name in [&options.database, &options.table] {
@@ -100,8 +103,8 @@ impl ClickHouseSink {
         Ok(Self {
             options,
             rows: Vec::new(),
-            kept: KeptCounts::default(),
-            table: TableState::Unknown,
+            kept: SinkRecordCounts::default(),
+            table: ClickHouseTableState::Unknown,
             // `RandomState` has random keys, so this is a random number without another dependency.
             name: RandomState::new().hash_one("flows"),
             batches: 0,
@@ -146,7 +149,7 @@ impl ClickHouseSink {
                 Ok(()) => break,
                 // A server that refused a batch refuses it again, unless the table was missing or old. So the next
                 // attempt prepares the table first.
-                Err(Error::Refused { .. }) => self.table = TableState::Unknown,
+                Err(Error::Refused { .. }) => self.table = ClickHouseTableState::Unknown,
                 Err(_) => {}
             }
             // Each failed attempt counts, even if a later one succeeds.
@@ -156,13 +159,15 @@ impl ClickHouseSink {
     }
 
     fn insert_batch(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
-        if self.table == TableState::Unknown {
+        if self.table == ClickHouseTableState::Unknown {
             self.table = self.prepare_table()?;
         }
         let ClickHouseOptions { database, table, .. } = &self.options;
         let statement = match self.table {
-            TableState::Whole => rows::insert_statement(database, table),
-            TableState::Unknown | TableState::Unchanged => rows::typed_insert_statement(database, table),
+            ClickHouseTableState::Whole => rows::insert_statement(database, table),
+            ClickHouseTableState::Unknown | ClickHouseTableState::Unchanged => {
+                rows::typed_insert_statement(database, table)
+            }
         };
         let parameters = [
             ("query", statement.as_str()),
@@ -173,14 +178,15 @@ impl ClickHouseSink {
         http::post_body(&self.options, &parameters, body)
     }
 
-    /// Creates the table, or adds missing columns to one of an earlier version and widens its narrower ones.
-    fn prepare_table(&self) -> Result<TableState, Error> {
+    /// Creates the table if there is none. In a table of an earlier version, adds missing columns
+    /// and widens narrow ones.
+    fn prepare_table(&self) -> Result<ClickHouseTableState, Error> {
         let ClickHouseOptions { database, table, .. } = &self.options;
         let create = rows::create_table_statement(database, table);
         match http::post_body(&self.options, &[("wait_end_of_query", "1")], create.as_bytes()) {
-            // A user who may only insert: the table may exist nevertheless. If it does not, the insertion fails.
+            // The user may not create tables, but the table may already exist. If it does not, the insertion fails.
             Err(Error::Refused { said, .. }) if said.contains(ACCESS_DENIED) => {
-                return Ok(TableState::Unchanged);
+                return Ok(ClickHouseTableState::Unchanged);
             }
             created => created?,
         }
@@ -189,15 +195,15 @@ impl ClickHouseSink {
             Ok(()) => {}
             // Usually the user may not change tables. The table may have all columns nevertheless; if it does not, the
             // insertion fails.
-            Err(Error::Refused { .. }) => return Ok(TableState::Unchanged),
+            Err(Error::Refused { .. }) => return Ok(ClickHouseTableState::Unchanged),
             Err(error) => return Err(error),
         }
-        Ok(TableState::Whole)
+        Ok(ClickHouseTableState::Whole)
     }
 }
 
 impl RecordSink for ClickHouseSink {
-    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordExporter) -> Result<(), Error> {
         let mut done = Ok(());
         self.kept.count_offered(records);
         for record in records {
@@ -213,7 +219,7 @@ impl RecordSink for ClickHouseSink {
         if self.rows.is_empty() {
             return Ok(());
         }
-        // Rows come without a time, so their age counts from the first tick that finds them.
+        // Rows come without a time of arrival, so their age counts from the first tick that finds them.
         let since = *self.since.get_or_insert(now);
         if now.since(since) >= self.options.batch_age { self.deliver_rows() } else { Ok(()) }
     }
@@ -222,12 +228,12 @@ impl RecordSink for ClickHouseSink {
         self.deliver_rows()
     }
 
-    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+    fn close_sink(&mut self) -> (SinkRecordCounts, Result<(), Error>) {
         let done = self.deliver_rows();
         (self.kept, done)
     }
 
-    fn kept_counts(&self) -> KeptCounts {
+    fn kept_counts(&self) -> SinkRecordCounts {
         self.kept
     }
 }

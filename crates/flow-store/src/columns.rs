@@ -6,7 +6,7 @@ mod ledger;
 
 pub use ledger::{LedgerColumn, LedgerRow, ledger_columns, ledger_from_numbers};
 
-use super::RecordMaker;
+use super::RecordExporter;
 use packetrig_flow::FlowRecord;
 use packetrig_flow::element::{ElementKind, ElementValue, FLOW_ELEMENTS, FlowElement};
 use std::sync::LazyLock;
@@ -17,7 +17,7 @@ pub use packetrig_flow::REVERSE_ENTERPRISE;
 #[derive(Clone, Debug)]
 pub struct ExporterRow {
     pub record: FlowRecord,
-    pub source: RecordMaker,
+    pub source: RecordExporter,
 }
 
 /// A column of the flow table.
@@ -29,10 +29,10 @@ pub struct FlowColumn {
     pub short: &'static str,
     /// IANA number of the element; 0 if it has none.
     pub id: u16,
-    /// The column has the reverse element of `id` (RFC 5103).
+    /// True if the element is the reverse of element `id` (RFC 5103).
     pub reverse: bool,
     pub kind: ElementKind,
-    /// Unit of the values; empty if they count nothing.
+    /// Unit of the values; empty if they have none.
     pub unit: &'static str,
     pub meaning: &'static str,
     accessor: ColumnAccessor,
@@ -41,7 +41,7 @@ pub struct FlowColumn {
 #[derive(Clone, Copy, Debug)]
 enum ColumnAccessor {
     Record(for<'a> fn(&'a FlowRecord) -> ElementValue<'a>),
-    Source(fn(&RecordMaker) -> ElementValue<'static>),
+    Source(fn(&RecordExporter) -> ElementValue<'static>),
 }
 
 impl FlowColumn {
@@ -63,7 +63,7 @@ pub(crate) fn without_dashes(text: &str) -> String {
     text.replace('-', "").to_ascii_lowercase()
 }
 
-/// Finds the column that a user means by this word.
+/// Finds the column with this name or short name; `None` if no column has it.
 pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
     flow_columns().iter().find(|column| column.has_column_name(word))
 }
@@ -127,7 +127,7 @@ const REVERSE_COLUMNS: [(&str, &str); 11] = [
     ("postNAPTSourceTransportPort", "postNAPTDestinationTransportPort"),
 ];
 
-/// The column that has the same meaning for the reverse direction; most columns are the same for both directions.
+/// Returns the column that has the same meaning for the reverse direction: for most columns, the column itself.
 pub fn counterpart_column(name: &'static str) -> &'static str {
     // Each pair is looked up in both directions, so that applying this twice gives the same column again.
     let other = REVERSE_COLUMNS.iter().find_map(|&(one, other)| match name {

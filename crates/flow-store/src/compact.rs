@@ -1,8 +1,8 @@
 //! Compaction: small finished files of one hour become one larger file, with row groups of full size.
 //!
-//! Only files that packetrig wrote with the columns of this version are joined. Their rows are read and written again, in the order of
-//! their start within each row group. The new file replaces the old ones in one step (`super::replacement`), so queries
-//! and writers may use the directory meanwhile.
+//! Only files that packetrig wrote with the columns of this version are joined. Their rows are read and written again,
+//! sorted by start time within each row group. The new file replaces the old ones in one step (`super::replacement`),
+//! so queries and writers may use the directory during a compaction.
 //!
 //! Invariant: every row of the joined files is in the new file, and the old files are removed only after the new one
 //! is on the disk.
@@ -43,13 +43,13 @@ pub struct CompactedFiles {
     /// The files that replaced them, and their bytes.
     pub new_files: u64,
     pub new_bytes: u64,
-    /// Flow records in these files; ledgers are not counted.
+    /// Flow records in the new files; rows of ledgers are not counted.
     pub records: u64,
-    /// Small files that are left alone because they are too new: if a collector is killed, the next one counts the
-    /// rows of such files.
+    /// Small files that were not joined because they are too new. If a collector is killed, the next collector counts
+    /// the rows of its newest files, so these files must not change.
     pub recent_files: u64,
-    /// Small files with other columns, mostly because another version of packetrig wrote them. Files that cannot be
-    /// opened count, too.
+    /// Small files with other columns, usually because another version of packetrig wrote them. Files that cannot
+    /// be opened count, too.
     pub other_files: u64,
     /// Sets of files that were not joined: a file changed or disappeared meanwhile, or an interrupted compaction of the
     /// same hour is not finished. The files stay as they are.
@@ -77,16 +77,16 @@ pub fn compact_files(
         // below leaves the hours of that compaction alone.
         replacement::finish_replacements(place)?;
     }
-    // A collector that replaces a killed one counts the rows of files that are newer than its progress note. Files
-    // newer than the oldest note must stay as they are.
+    // Collectors note their progress in the directory. After a collector was killed, the next one counts the rows of
+    // files that are newer than the note. So files newer than the oldest note must stay as they are.
     let settled_ns = read_oldest_note_time(directory)?.unwrap_or(u64::MAX);
     let mut found = FinishedFiles::default();
     found.rescan(directory)?;
-    for ((table, partition), files) in files_by_partition(found) {
+    for ((table, partition), files) in group_files_by_partition(found) {
         let (settled, recent): (Vec<_>, Vec<_>) =
             small_files(files, file_bytes).into_iter().partition(|file| file.modified_ns() <= settled_ns);
         compacted.recent_files += recent.len() as u64;
-        let joinable = files_with_same_columns(settled, table, &mut compacted);
+        let joinable = select_files_with_current_columns(settled, table, &mut compacted);
         for batch in batch_files(joinable, file_bytes) {
             // The check comes between two sets: each set is replaced as a whole, or not at all.
             if is_given_up() {
@@ -109,7 +109,7 @@ pub fn compact_files(
 
 type Partitions = BTreeMap<(WritableTable, PathBuf), Vec<FinishedFileFacts>>;
 
-fn files_by_partition(found: FinishedFiles) -> Partitions {
+fn group_files_by_partition(found: FinishedFiles) -> Partitions {
     let mut partitions = Partitions::new();
     for file in found.files {
         let partition = file.path.parent().unwrap_or(&file.path).to_owned();
@@ -124,7 +124,7 @@ fn small_files(files: Vec<FinishedFileFacts>, file_bytes: u64) -> Vec<FinishedFi
     files.into_iter().filter(|file| file.bytes <= file_bytes / 2).collect()
 }
 
-fn files_with_same_columns(
+fn select_files_with_current_columns(
     files: Vec<FinishedFileFacts>,
     table: WritableTable,
     compacted: &mut CompactedFiles,
@@ -145,7 +145,7 @@ fn batch_files(files: Vec<FinishedFileFacts>, file_bytes: u64) -> Vec<Vec<Finish
     let mut batch: Vec<FinishedFileFacts> = Vec::new();
     let mut bytes = 0;
     for file in files {
-        // This limits the bytes that are read. The joined file is often smaller, and may be joined
+        // The limit applies to the bytes that are read. The joined file is often smaller, and may be joined
         // again with later files.
         if bytes + file.bytes > file_bytes {
             all.push(std::mem::take(&mut batch));
@@ -160,7 +160,7 @@ fn batch_files(files: Vec<FinishedFileFacts>, file_bytes: u64) -> Vec<Vec<Finish
     all
 }
 
-/// Steps at which a test interrupts the replacement, in their order.
+/// Steps after which a test can interrupt the replacement, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplacementStep {
     Written,
@@ -168,7 +168,7 @@ enum ReplacementStep {
     Named,
 }
 
-/// Files of one partition that become one.
+/// Files of one partition that are to be joined into one file.
 struct PartitionFileSet<'a> {
     table: WritableTable,
     /// Directory of the table.
@@ -184,10 +184,10 @@ impl PartitionFileSet<'_> {
         compacted: &mut CompactedFiles,
         goes_on: &mut dyn FnMut(ReplacementStep) -> bool,
     ) -> Result<(), Error> {
-        // The usual hidden name reserves the number. This file stays empty, because a recovery would finish it if it
-        // had content.
+        // An empty file under the usual hidden name reserves the number. The rows go into a file with another hidden
+        // name, because a recovery would finish the reserved file if it had content.
         let reserved = claim_file_in(self.partition, self.table)?;
-        let hidden = replacement::merging_name(&reserved.path);
+        let hidden = replacement::merging_file_path(&reserved.path);
         let joined = self.write_new_file(&reserved, &hidden);
         let done = match joined {
             Ok(Some(new)) => self.replace_files(&new, &reserved.path, compacted, goes_on),
@@ -224,8 +224,8 @@ impl PartitionFileSet<'_> {
         Ok(Some(new))
     }
 
-    /// Replaces the old files with the new file. Returns false if one of them has changed, or if an interrupted
-    /// compaction has left a note.
+    /// Replaces the old files with the new file. Returns false if one of the old files has changed, or if an
+    /// interrupted compaction has left a note.
     fn replace_files(
         &self,
         new: &PartialFile,
@@ -246,12 +246,12 @@ impl PartitionFileSet<'_> {
         // From here on no reader is active, and none can start: so no reader sees old files beside the new one.
         let _alone = lock_table_exclusively(&self.place).map_err(Error::file("lock", &self.place))?;
         // A note means that a killed compaction is not finished: a query was reading when this call tried to finish it,
-        // or it was killed since. Its new file repeats rows of files in this partition, so joining any of them could
-        // store rows twice.
+        // or it was killed after that. The new file of the killed compaction repeats rows of other files in this
+        // partition, so joining any of these files could store rows twice.
         if !files_below(self.partition, &replacement::is_replacement_note)?.is_empty() {
             return Ok(false);
         }
-        // Retention in another process may have removed some files; these must not come back.
+        // Retention in another process may have removed some files. Their rows must not come back with the new file.
         if !self.files.iter().all(FinishedFileFacts::is_unchanged) || !goes_on(ReplacementStep::Written) {
             return Ok(false);
         }

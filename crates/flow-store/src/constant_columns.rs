@@ -1,10 +1,10 @@
-//! Columns with one value in all rows of a row group, encoded once.
+//! Encodes columns that have the same value in all rows of a row group.
 //!
-//! Most columns of flow records are constant: no VLAN, no tunnel, one exporter. The encoder of Parquet looks at each value several times, for
-//! statistics and for the dictionary. So the encoded column is kept, and is copied into the next row group with the same value in as many
-//! rows: row groups of a busy sink have all the same number of rows.
+//! Most columns of flow records are constant: no VLAN, no tunnel, one exporter. The encoder of Parquet looks at each
+//! value several times, for statistics and for the dictionary. So the encoded column is cached. It is copied into the
+//! next row group if that has the same value and the same number of rows, which is usual in a busy sink.
 //!
-//! Invariant: the bytes are those of the encoder.
+//! Invariant: a copied column has the same bytes as a newly encoded one.
 
 use super::encode::write_values;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, Trac
 use parquet::schema::types::ColumnDescPtr;
 use std::fmt;
 
-/// The last encoded column of each column of a table, by its position.
+/// Cache with the last constant encoding of each column of a table, by the position of the column.
 #[derive(Default)]
 pub(crate) struct ConstantColumns {
     encoded: Vec<Option<ConstantColumn>>,
@@ -35,9 +35,9 @@ impl fmt::Debug for ConstantColumns {
     }
 }
 
-/// A column of a table that is written.
+/// Description of a column that is to be written.
 pub(crate) struct WritableColumn {
-    /// Its position in the table.
+    /// Position of the column in the table.
     pub(crate) index: usize,
     pub(crate) kind: ElementKind,
     pub(crate) schema: ColumnDescPtr,
@@ -45,7 +45,7 @@ pub(crate) struct WritableColumn {
 }
 
 impl ConstantColumns {
-    /// Appends a column with this value in all rows.
+    /// Appends a column with `value` in all `rows` rows to the row group.
     pub(crate) fn append_column(
         &mut self,
         group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
@@ -77,16 +77,16 @@ impl ConstantColumn {
     }
 }
 
-/// The value of all rows, if they have the same one. Other fields of records differ in most records that have any, so only their absence
-/// counts: an empty word.
-pub(crate) fn constant_value<'a>(
+/// Returns the value that all rows have; `None` if they differ or there are no rows. The fields of `otherFields` nearly
+/// always differ, so that column is constant only if no row has such fields. The value is then an empty word.
+pub(crate) fn find_constant_value<'a>(
     mut values: impl Iterator<Item = ElementValue<'a>>,
 ) -> Option<ElementValue<'static>> {
-    let first = static_value(values.next()?)?;
-    values.all(|value| static_value(value) == Some(first)).then_some(first)
+    let first = to_static_value(values.next()?)?;
+    values.all(|value| to_static_value(value) == Some(first)).then_some(first)
 }
 
-fn static_value(value: ElementValue<'_>) -> Option<ElementValue<'static>> {
+fn to_static_value(value: ElementValue<'_>) -> Option<ElementValue<'static>> {
     Some(match value {
         ElementValue::Number(number) => ElementValue::Number(number),
         ElementValue::Address(address) => ElementValue::Address(address),
@@ -103,7 +103,7 @@ mod tests {
     use crate::columns::ExporterRow;
     use crate::encode::{WritableTable, append_flows};
     use crate::sample::{foreign_record, record};
-    use crate::{RecordMaker, constant_columns::ConstantColumns};
+    use crate::{RecordExporter, constant_columns::ConstantColumns};
 
     fn file(known: &mut ConstantColumns, rows: &[ExporterRow]) -> Vec<u8> {
         let mut file = WritableTable::Flows.open_writer().unwrap();
@@ -121,7 +121,7 @@ mod tests {
                 let rows: Vec<_> = (0..count)
                     .map(|source_port| {
                         record.key.source_port = source_port;
-                        ExporterRow { record: record.clone(), source: RecordMaker::default() }
+                        ExporterRow { record: record.clone(), source: RecordExporter::default() }
                     })
                     .collect();
                 assert!(

@@ -3,7 +3,7 @@
 //! Numbers keep their width and are marked as unsigned; times are timestamps in nanoseconds; addresses are bytes.
 
 use super::columns::{self, ExporterRow, LedgerRow, REVERSE_ENTERPRISE};
-use super::constant_columns::{ConstantColumns, WritableColumn, constant_value};
+use super::constant_columns::{ConstantColumns, WritableColumn, find_constant_value};
 use packetrig_flow::element::{ElementKind, ElementValue};
 use packetrig_units::{clamp_to_i64, clamp_to_u32};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Key of the metadata with the IANA numbers of the columns.
 pub(crate) const ELEMENTS_KEY: &str = "packetrig.elements";
-/// Level of zstd, its default.
+/// Compression level of zstd: its default.
 const ZSTD_LEVEL: i32 = 3;
 
 /// A table that can be written.
@@ -56,7 +56,7 @@ impl WritableTable {
         Ok(Arc::new(Type::group_type_builder(self.name()).with_fields(fields).build()?))
     }
 
-    /// Returns whether a file's schema is that of this version.
+    /// Returns whether a file has the schema that this version of packetrig writes.
     pub(super) fn has_schema(self, schema: &Type) -> bool {
         self.build_schema().is_ok_and(|own| *own == *schema)
     }
@@ -95,7 +95,7 @@ impl WritableTable {
 }
 
 /// The IANA number of an element as the field's id; `None` if it has no number. The id of a reverse element has the
-/// enterprise number of RFC 5103 in the upper half, so that ids are unique.
+/// enterprise number of RFC 5103 in the upper 16 bits, so that ids are unique.
 pub(crate) fn field_id(id: u16, reverse: bool) -> Option<i32> {
     let enterprise = if reverse { REVERSE_ENTERPRISE << 16 } else { 0 };
     (id > 0).then(|| i32::try_from(enterprise | u32::from(id)).ok()).flatten()
@@ -151,7 +151,7 @@ fn logical_type(kind: ElementKind) -> Option<LogicalType> {
     }
 }
 
-/// Appends flow rows as one row group.
+/// Appends flow rows as one row group. `constant` caches encoded columns for the next row groups.
 pub(crate) fn append_flows(
     file: &mut SerializedFileWriter<Vec<u8>>,
     rows: &[ExporterRow],
@@ -162,7 +162,7 @@ pub(crate) fn append_flows(
     let mut group = file.next_row_group()?;
     for (index, (column, described)) in columns::flow_columns().iter().zip(schema).enumerate() {
         let values = rows.iter().map(|row| column.value_in_row(row));
-        match constant_value(values.clone()) {
+        match find_constant_value(values.clone()) {
             Some(value) => {
                 let properties = Arc::clone(&properties);
                 let written = WritableColumn { index, kind: column.kind, schema: described, properties };
@@ -240,8 +240,8 @@ pub(super) fn write_values<'a>(
     Ok(())
 }
 
-/// The number of a value; 0 for another kind of value, which cannot come here: a test of `flow::element` makes
-/// sure that values have the kind of their element.
+/// The number of a value; 0 for another kind of value. That cannot happen: a test of `flow::element` makes sure that
+/// values have the kind of their element.
 fn number_or_zero(value: ElementValue<'_>) -> u64 {
     if let ElementValue::Number(number) = value { number } else { 0 }
 }
@@ -251,7 +251,7 @@ fn narrow_to_i32(value: ElementValue<'_>) -> i32 {
     clamp_to_u32(number_or_zero(value)).cast_signed()
 }
 
-/// Encodes addresses of `length` bytes: all of them in one allocation, with a view of each.
+/// Encodes addresses of `length` bytes. One allocation holds them all, and each result is a slice of it.
 fn encode_addresses<'a>(
     values: impl Iterator<Item = ElementValue<'a>>,
     length: usize,

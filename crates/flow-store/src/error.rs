@@ -13,12 +13,12 @@ pub enum Error {
     /// The file is not Parquet, or is damaged.
     #[error("{} is not a Parquet file, or it is damaged: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
-    /// Parquet, but not flow records.
-    #[error("{} contains no flow records: {why}", path.display())]
+    /// A Parquet file that is not a file of flow records.
+    #[error("{} is not a file of flow records: {why}", path.display())]
     Foreign { path: PathBuf, why: String },
     #[error("no flow records (*.parquet) in {}", path.display())]
     Nothing { path: PathBuf },
-    /// The caller has given up the query.
+    /// The caller has cancelled the query.
     #[error("the query was cancelled")]
     GivenUp,
     /// A server that cannot be reached or stopped answering, or standard output that cannot be written.
@@ -30,14 +30,14 @@ pub enum Error {
     /// A Kafka broker that does not accept this producer's sequence numbers.
     #[error("{peer} no longer accepts the sequence numbers of the batches; it may have restarted")]
     OutOfSequence { peer: String },
-    /// Not a target that records can be written to.
+    /// A text that is not a valid target for flow records.
     #[error("`{text}` is not a valid target for flow records: {why}")]
     Target { text: String, why: &'static str },
-    /// A file that has no valid names.
+    /// A names file that is not valid.
     #[error("{} is not a valid names file: {why}", path.display())]
     Names { path: PathBuf, why: String },
-    /// Events of alerts that could not be delivered; an event counts once for each place.
-    #[error("{count} events of alerts were not delivered")]
+    /// Events of alerts that could not be delivered; an event counts once for each destination.
+    #[error("alert events were not delivered; number of events: {count}")]
     UndeliveredAlerts { count: u64 },
     /// Records that cannot be written as Parquet.
     #[error("cannot encode flow records as Parquet: {0}; this is a bug in packetrig")]

@@ -21,7 +21,8 @@ const UNKNOWN_PARTITION_NAME: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Extension of the hidden names of unfinished files.
 pub(super) const UNFINISHED_FILE_EXTENSION: &str = ".partial";
 
-/// The hour in which flows began, counted from 1970; `None` for flows of hours that have no files of their own.
+/// The hour in which flows began, as a number of hours since 1970; `None` for flows of all hours that have no
+/// partition of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HourPartition(pub(super) Option<u64>);
 
@@ -59,7 +60,7 @@ impl PartitionedHours {
         Self { first: HourPartition::from_hour(0), last: HourPartition::from_hour(u64::MAX) };
     /// Greatest age of a flow's start, in hours: exporters report a long flow in parts, at the latest after some hours.
     const MAX_FLOW_AGE_HOURS: usize = 6;
-    /// Greatest lead of an exporter's clock, in hours.
+    /// Number of hours by which an exporter's clock may be ahead.
     const MAX_CLOCK_LEAD_HOURS: usize = 1;
     /// Number of hours that [`Self::around_now`] contains.
     pub(super) const NEAR_HOURS: usize = Self::MAX_FLOW_AGE_HOURS + 1 + Self::MAX_CLOCK_LEAD_HOURS;
@@ -72,7 +73,7 @@ impl PartitionedHours {
         }
     }
 
-    /// The partition of a record that began at this time; the unknown one if its hour has no files of its own.
+    /// The partition of a record that began at `at_ns`; the unknown partition if its hour has none of its own.
     pub(super) fn partition_or_unknown(self, at_ns: u64) -> HourPartition {
         let hour = HourPartition::from_time(at_ns);
         if (self.first..=self.last).contains(&hour) { hour } else { HourPartition(None) }
@@ -89,8 +90,8 @@ pub(super) struct ClaimedFile {
 }
 
 impl ClaimedFile {
-    /// Claims the file of that hidden name. Returns `None` if another process has locked it, if it was renamed since,
-    /// if a finished file of its number exists, or if the name is not a hidden name.
+    /// Claims the file at `hidden` for this process. Returns `None` if another process has locked the file, if it was
+    /// renamed since, if a finished file of the same number exists, or if `hidden` is not a hidden name.
     pub(super) fn claim_existing_file(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         // A file under the final name is complete, so the hidden one is not needed.
         let locked = Self::lock_hidden_file(file, hidden)?;
@@ -98,7 +99,7 @@ impl ClaimedFile {
     }
 
     /// Claims a file that this process has just created. Returns `None` if a recovery in another process has locked or
-    /// removed it, or if a finished file of its number exists; then the new file is removed again.
+    /// removed it. If a finished file of the same number exists, removes the new file and returns `None`.
     fn claim_new_file(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         let Some(locked) = Self::lock_hidden_file(file, hidden)? else { return Ok(None) };
         // Another meter has finished a file of this number since the directory was read.
@@ -109,9 +110,9 @@ impl ClaimedFile {
         Ok(Some(locked))
     }
 
-    /// Locks the file, unless another process has locked it, or the hidden name is no longer its name.
+    /// Locks the file. Returns `None` if another process has locked it, or if `hidden` is not its hidden name.
     fn lock_hidden_file(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
-        let Some(path) = finished_name(&hidden) else { return Ok(None) };
+        let Some(path) = finished_path_of(&hidden) else { return Ok(None) };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -122,7 +123,7 @@ impl ClaimedFile {
         Ok((locked.name_on_disk()? == NameOnDisk::Hidden).then_some(locked))
     }
 
-    /// The name that the file has now.
+    /// Finds out which name the file has now.
     pub(super) fn name_on_disk(&self) -> io::Result<NameOnDisk> {
         Ok(if is_file_at(&self.file, &self.hidden)? {
             NameOnDisk::Hidden
@@ -144,11 +145,12 @@ impl ClaimedFile {
 pub(super) enum NameOnDisk {
     Hidden,
     Finished,
-    /// It was removed, or renamed by another process.
+    /// The file was removed, or another process has renamed it.
     None,
 }
 
-/// Returns whether `path` is a name of this very file. Device and inode decide, because another file may have taken the name.
+/// Returns whether `path` is a name of this very file. Device and inode decide, because another file may have
+/// the name by now.
 fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     // A symbolic link is not the file itself, even if it points to it.
@@ -160,7 +162,7 @@ fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 /// The name that a hidden file will have once it is finished; `None` if it is not the hidden name of a table's file.
-pub(super) fn finished_name(hidden: &Path) -> Option<PathBuf> {
+pub(super) fn finished_path_of(hidden: &Path) -> Option<PathBuf> {
     // Only names that packetrig gives: a hidden file of another program must never be renamed or removed.
     let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(UNFINISHED_FILE_EXTENSION)?;
     let path = hidden.with_file_name(name);
@@ -210,7 +212,7 @@ pub(super) fn claim_file_in(directory: &Path, table: WritableTable) -> Result<Cl
     }
 }
 
-/// One more than the highest number in use.
+/// Returns one more than the highest file number in the directory; 0 if there is no file.
 fn next_file_number(directory: &Path) -> Result<u64, Error> {
     // Hidden and finished files alike: their names have the number between the last `-` and the next `.`.
     let mut next = 0;
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!(other.name_on_disk().unwrap(), NameOnDisk::Hidden);
         drop(other);
         fs::remove_file(&hidden).unwrap();
-        fs::write(finished_name(&hidden).unwrap(), "finished before").unwrap();
+        fs::write(finished_path_of(&hidden).unwrap(), "finished before").unwrap();
         assert!(ClaimedFile::claim_new_file(made(), hidden.clone()).unwrap().is_none());
         assert!(!hidden.exists());
     }
@@ -290,7 +292,7 @@ mod tests {
             ".notes-1.parquet.partial",
             ".flows-1.parquet",
         ] {
-            assert_eq!(finished_name(Path::new(strange)), None);
+            assert_eq!(finished_path_of(Path::new(strange)), None);
         }
     }
 }

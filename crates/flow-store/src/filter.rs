@@ -1,4 +1,4 @@
-//! Filters of records: conditions in nfdump's language, and conditions that options add.
+//! Filters of records: conditions in nfdump's language, and conditions that command-line options add.
 
 mod condition;
 mod error;
@@ -52,7 +52,7 @@ impl FlowFilter {
         Self { expression, span: TimeSpan::default() }
     }
 
-    /// Parses a filter. Its terms may use these names.
+    /// Parses a filter, in which terms such as `country` may use the lists in `names`.
     pub fn parse_with_names(text: &str, names: &FlowNames) -> Result<Self, FilterError> {
         parser::parse_filter_expression(text, names).map(Self::from_expression)
     }
@@ -67,7 +67,7 @@ impl FlowFilter {
         Self { span, ..filter }
     }
 
-    /// Selects records with one end in any of these prefixes; all records if there are none.
+    /// Selects records with a source or destination address in any of these prefixes; all records without prefixes.
     pub fn either_address(prefixes: &[AddressPrefix]) -> Self {
         filter_in_ranges_or_all(
             &["sourceIPv6Address", "destinationIPv6Address"],
@@ -75,13 +75,13 @@ impl FlowFilter {
         )
     }
 
-    /// Selects records with any of these ports at one end; all records if there are none.
+    /// Selects records with any of these ports as source or destination port; all records if `ports` is empty.
     pub fn either_port(ports: &[u16]) -> Self {
         let ranges = ports.iter().map(|&port| ValueRange::from_value(port.into())).collect();
         filter_in_ranges_or_all(&["sourceTransportPort", "destinationTransportPort"], ranges)
     }
 
-    /// Selects records with any of these protocols; all records if there are none.
+    /// Selects records with any of these protocols; all records if `protocols` is empty.
     pub fn any_protocol(protocols: &[u8]) -> Self {
         let ranges = protocols.iter().map(|&protocol| ValueRange::from_value(protocol.into())).collect();
         filter_in_ranges_or_all(&["protocolIdentifier"], ranges)
@@ -90,13 +90,14 @@ impl FlowFilter {
     /// Selects the records that both filters select.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        // With two spans the first is kept. That is harmless: the span only chooses
+        // If both filters have a span, the result has the first one. That is harmless: the span only chooses
         // the buckets of a timeline.
         let span = if self.span == TimeSpan::default() { other.span } else { self.span };
         Self { expression: FilterExpression::All(vec![self.expression, other.expression]), span }
     }
 
-    /// Selects records whose reverse direction this filter selects, seen as a record of its own.
+    /// Selects the records that this filter would select if the two directions were exchanged. Records without a
+    /// reverse direction are not selected.
     #[must_use]
     pub(super) fn to_reversed(&self) -> Self {
         let is_some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
@@ -111,7 +112,7 @@ impl FlowFilter {
         Self::from_expression(FilterExpression::All(vec![has_reverse, self.expression.to_reversed()]))
     }
 
-    /// Selects records that at least one of these filters selects.
+    /// Selects records that this filter or `other` selects.
     #[must_use]
     pub(super) fn or(&self, other: &Self) -> Self {
         Self::from_expression(FilterExpression::Any(vec![self.expression.clone(), other.expression.clone()]))
@@ -143,7 +144,7 @@ impl FlowFilter {
     }
 }
 
-/// Selects records with one of these columns in a range; no records if there are no ranges.
+/// Selects records in which at least one of these columns is in a range; no records if there are no ranges.
 fn filter_in_ranges(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     let test = ValueTest::Values(RangeSet::new(ranges));
     let conditions = columns.iter().map(|&column| {
@@ -152,12 +153,12 @@ fn filter_in_ranges(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFi
     FlowFilter::from_expression(FilterExpression::Any(conditions.collect()))
 }
 
-/// Selects records with one of these columns in a range; all records if there are no ranges.
+/// Selects records in which at least one of these columns is in a range; all records if there are no ranges.
 fn filter_in_ranges_or_all(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     if ranges.is_empty() { FlowFilter::default() } else { filter_in_ranges(columns, ranges) }
 }
 
-/// Addresses with the same first bits.
+/// An address prefix of IPv6. An IPv4 prefix is mapped into IPv6, which adds 96 to its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressPrefix {
     bits: u128,
@@ -165,7 +166,7 @@ pub struct AddressPrefix {
 }
 
 impl AddressPrefix {
-    /// The range from its first to its last address.
+    /// The range from the first to the last address of the prefix.
     pub(super) fn address_range(&self) -> ValueRange {
         // A shift by all 128 bits overflows: a prefix of full length has no free bits.
         let rest = u128::MAX.checked_shr(self.length).unwrap_or(0);
@@ -191,7 +192,7 @@ impl FromStr for AddressPrefix {
 fn parse_address_prefix(text: &str) -> Option<AddressPrefix> {
     let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
     let address: IpAddr = address.parse().ok()?;
-    // The length of a prefix counts in the address family that the user wrote.
+    // The user's prefix length belongs to the address family of the written address: at most 32 or 128 bits.
     let own_bits = if address.is_ipv4() { 32 } else { 128 };
     let length = match length {
         Some(length) => length.parse::<u32>().ok().filter(|length| *length <= own_bits)?,
@@ -201,7 +202,7 @@ fn parse_address_prefix(text: &str) -> Option<AddressPrefix> {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    // Records have IPv4 addresses mapped into IPv6, behind 96 fixed bits.
+    // Records store an IPv4 address as an IPv4-mapped IPv6 address, after 96 fixed bits.
     Some(AddressPrefix { bits: u128::from_be_bytes(mapped.octets()), length: 128 - own_bits + length })
 }
 

@@ -1,4 +1,5 @@
-//! The finished files in a directory of records that packetrig wrote: their sizes and the time of their latest record.
+//! Finds the finished files that packetrig wrote in a directory of records: their sizes and the times
+//! of their latest records.
 //!
 //! The bytes of other files are only counted: packetrig never removes or rewrites them.
 
@@ -19,15 +20,15 @@ use std::time::SystemTime;
 /// Beginning of the name of the writer in the footer of packetrig's files.
 const WRITER_NAME_PREFIX: &str = "packetrig ";
 
-/// A finished file of packetrig.
+/// Facts about a finished file that packetrig wrote, from its footer and from the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FinishedFileFacts {
     pub(super) path: PathBuf,
     pub(super) table: WritableTable,
     pub(super) bytes: u64,
     pub(super) rows: u64,
-    /// Time of its latest record, or of the file if that is earlier: exporters choose the times of their records, and a time
-    /// far ahead must not keep a file for ever. Nanoseconds since 1970.
+    /// Time of the latest record, or the modification time of the file if that is earlier, in nanoseconds since 1970.
+    /// Exporters choose the times of their records: a time far in the future must not keep a file for ever.
     pub(super) latest_ns: u64,
     identity: FileIdentity,
 }
@@ -62,7 +63,7 @@ pub(super) struct FinishedFiles {
 }
 
 impl FinishedFiles {
-    /// Scans the directory again. Footers of files that are already known are not read again.
+    /// Scans the directory again. The footers of files that have not changed since the last scan are not read again.
     pub(super) fn rescan(&mut self, directory: &Path) -> Result<(), Error> {
         let mut known: HashMap<PathBuf, FinishedFileFacts> =
             self.files.drain(..).map(|file| (file.path.clone(), file)).collect();
@@ -74,7 +75,7 @@ impl FinishedFiles {
                 continue;
             }
             for path in files_below(&place, &|_| true)? {
-                // The file was removed since the walk, so it takes no room.
+                // The file was removed since it was listed, so it takes no disk space.
                 let Ok(facts) = fs::symlink_metadata(&path) else { continue };
                 let identity = FileIdentity::from_metadata(&facts);
                 let before = known.remove(&path).filter(|file| file.identity == identity);
@@ -129,7 +130,7 @@ impl FinishedFileFacts {
         self.identity.modified_ns
     }
 
-    /// Returns whether the file is still there, unchanged.
+    /// Returns whether the file still exists and has not changed.
     pub(super) fn is_unchanged(&self) -> bool {
         fs::symlink_metadata(&self.path)
             .is_ok_and(|facts| FileIdentity::from_metadata(&facts) == self.identity)

@@ -1,14 +1,14 @@
-//! Writes row groups into files, and keeps the row groups that the disk has refused.
+//! Writes row groups into files, and keeps row groups in memory if writing them fails.
 //!
-//! Invariant: a row group waits in memory, is in exactly one file, or is given up and counted; memory is bounded. A failure to finish a
-//! file never affects a row group: only row groups that are in no file wait.
+//! Invariant: a row group waits in memory, is in exactly one file, or is dropped and counted as lost; memory is
+//! bounded. Only row groups that are in no file wait, so a failure to finish a file affects no row group.
 
 use super::encode::WritableTable;
 use super::files::{HourPartition, PartitionedHours};
 use super::partial::{FinishedFile, PartialFile};
 use super::retry_timer::RetryTimer;
 use super::row_group::EncodedGroup;
-use super::{Error, KeptCounts};
+use super::{Error, SinkRecordCounts};
 use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// without an hour. So records of these hours that arrive mixed do not end files before they are large or old enough.
 const MAX_GROWING_FILES: usize = 2 * (PartitionedHours::NEAR_HOURS + 1);
 /// Maximum number of files that may wait for their footer or their name.
-const MAX_UNFINISHED: usize = 16;
+const MAX_UNFINISHED_FILES: usize = 16;
 
 /// Upper bound for the footer bytes of a row group: the footer of its block, and its part of the file's footer.
 const MAX_ROW_GROUP_FOOTER_BYTES: u64 = 64 << 10;
@@ -27,9 +27,9 @@ pub(super) struct GroupWriter {
     pub(super) directory: PathBuf,
     /// A file is finished when it has this many bytes.
     pub(super) file_bytes: u64,
-    /// Maximum number of bytes of row groups that wait because the disk has refused them.
+    /// Maximum number of bytes of row groups that wait because writing them failed.
     pub(super) waiting_bytes: usize,
-    pub(super) kept: KeptCounts,
+    pub(super) kept: SinkRecordCounts,
     pub(super) now: Option<MonoTime>,
     waiting: VecDeque<EncodedGroup>,
     growing: Vec<PartialFile>,
@@ -51,7 +51,7 @@ impl GroupWriter {
             directory,
             file_bytes: file_bytes as u64,
             waiting_bytes,
-            kept: KeptCounts::default(),
+            kept: SinkRecordCounts::default(),
             now: None,
             waiting: VecDeque::new(),
             growing: Vec::new(),
@@ -72,37 +72,37 @@ impl GroupWriter {
         self.waiting.push_back(group);
     }
 
-    /// Makes the next attempt finish all files, after the row groups that wait now.
+    /// Makes the next attempt finish all files, after it has tried to write the waiting row groups.
     pub(super) fn finish_files_at_next_attempt(&mut self) {
         self.is_ending = true;
     }
 
-    /// Writes row groups and finishes files, each unless its last failure is too recent.
+    /// Writes row groups and finishes files. After a failure, either of the two is skipped until its retry is due.
     pub(super) fn write_due_row_groups(&mut self) -> Result<(), Error> {
         let may_write = self.group_retry.is_due(self.now);
         let may_finish = self.finish_retry.is_due(self.now);
         self.write_groups_and_finish_files(may_write, may_finish)
     }
 
-    /// Writes row groups and finishes files as far as the disk allows, and returns the first failure.
+    /// Tries to write all row groups and to finish files, even if a retry is not due yet. Returns the first failure.
     pub(super) fn write_all_row_groups(&mut self) -> Result<(), Error> {
         self.write_groups_and_finish_files(true, true)
     }
 
     fn write_groups_and_finish_files(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
         if may_finish {
-            // Earlier files are finished before the row groups, so that a file that ends in this pass is not
-            // tried twice.
+            // Earlier files are finished before row groups are written, so that a file that ends in this pass
+            // is not tried twice.
             self.retry_unfinished_files();
         }
         let mut written = Ok(());
         if may_write {
             written = self.write_groups();
-            // Each pass counts one failure, however many row groups the disk has refused.
+            // Each pass counts one failure, however many row groups could not be written.
             self.kept.failures += u64::from(written.is_err());
             self.group_retry.schedule_after_attempt(written.is_ok(), self.now);
         }
-        // Row groups that still wait begin new files later: then the ending is repeated until none waits.
+        // Row groups that still wait will begin new files, so the next pass finishes files again, until none waits.
         if self.is_ending {
             self.finish_growing_files();
             self.is_ending = !self.waiting.is_empty();
@@ -120,8 +120,8 @@ impl GroupWriter {
     /// groups of other partitions are still written.
     ///
     /// Row groups with records of groups of meters are an exception: once one of them has to wait, all later ones
-    /// wait, too. A restarted collector assumes that the stored records of a flow are all that had arrived until
-    /// then. So the records that a killed collector has not written must be the last ones that arrived.
+    /// wait, too. A restarted collector assumes that all records of a flow are stored up to the last stored one. So
+    /// the records that a killed collector has not written must be the last ones that arrived.
     fn write_groups(&mut self) -> Result<(), Error> {
         let mut written = Ok(());
         let mut refused = Vec::new();
@@ -135,7 +135,7 @@ impl GroupWriter {
                 continue;
             }
             let Err(error) = self.write_group(&group) else { continue };
-            // A group that cannot be encoded now never can be: waiting would not help.
+            // A row group that cannot be encoded would fail again, so it does not wait.
             if matches!(error, Error::Encode(_)) {
                 self.kept.count_lost(group.carried);
             } else {
@@ -156,14 +156,15 @@ impl GroupWriter {
             Some(mut file) => match file.append_group(group) {
                 Ok(()) => file,
                 Err(error) => {
-                    // The file is finished with its current rows; the row group starts a new file once there is room.
+                    // The file is finished with its current rows. The row group starts a new file once
+                    // it can be written.
                     self.finish_file(file);
                     return Err(error);
                 }
             },
         };
         self.added += 1;
-        // This is a counter and not a time: files that grow within one tick still have an order.
+        // `added` is a counter and not a time, so that files that grow within one tick still have an order.
         file.touched = self.added;
         self.keep_growing_file(file);
         Ok(())
@@ -174,8 +175,8 @@ impl GroupWriter {
         index.map(|index| self.growing.swap_remove(index))
     }
 
-    /// Keeps a file for more row groups unless it is large enough. If there are too many, finishes the one that has not
-    /// grown for the longest time.
+    /// Keeps a file open for more row groups, or finishes it if it is large enough. If too many files are open,
+    /// finishes the one that has not grown for the longest time.
     fn keep_growing_file(&mut self, file: PartialFile) {
         if file.bytes() >= self.file_bytes {
             self.finish_file(file);
@@ -195,7 +196,7 @@ impl GroupWriter {
         }
     }
 
-    /// Tries again to finish files.
+    /// Tries again to finish the files that could not be finished before.
     fn retry_unfinished_files(&mut self) {
         for file in std::mem::take(&mut self.unfinished) {
             self.finish_file(file);
@@ -235,27 +236,27 @@ impl GroupWriter {
         footers.saturating_add(self.waiting_page_bytes() as u64)
     }
 
-    /// Gives up the newest of the waiting row groups until they are within the bound of memory.
+    /// Drops the newest waiting row groups until the rest fits into `waiting_bytes`. Counts their records as lost.
     fn abandon_excess_row_groups(&mut self) {
         let mut waiting = self.waiting_page_bytes();
         while waiting > self.waiting_bytes {
-            // The oldest stay, so that the lost rows are one span of time and not several.
+            // The oldest row groups stay, so that the lost rows are one span of time and not several.
             let Some(group) = self.waiting.pop_back() else { break };
             waiting -= group.page_bytes();
             self.kept.count_lost(group.carried);
         }
     }
 
-    /// Gives up the newest files that cannot be finished, if there are more than [`MAX_UNFINISHED`]. The next
-    /// recovery may finish them.
+    /// Counts the records of the newest unfinished files as lost, if there are more than [`MAX_UNFINISHED_FILES`] such
+    /// files. The next recovery may finish these files.
     fn abandon_excess_unfinished_files(&mut self) {
-        while self.unfinished.len() > MAX_UNFINISHED {
+        while self.unfinished.len() > MAX_UNFINISHED_FILES {
             let Some(file) = self.unfinished.pop() else { break };
             self.kept.count_lost(file.carried);
         }
     }
 
-    /// Gives up everything that could not be stored. Unfinished files stay for the next recovery.
+    /// Counts all records that could not be stored as lost. Unfinished files stay on the disk for the next recovery.
     pub(super) fn abandon_unstored_records(&mut self) {
         for group in self.waiting.drain(..) {
             self.kept.count_lost(group.carried);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Maximum number of parts of a grouping.
 const MAX_PARTS: usize = 8;
-/// Maximum number of bytes of a word in a key. Longer words are cut, and words with the same
+/// Maximum number of bytes of a word in a key. Longer words are cut, so longer words with the same
 /// beginning become one group.
 const MAX_GROUP_WORD_BYTES: usize = 255;
 
@@ -42,18 +42,18 @@ impl Eq for FlowGrouping {}
 pub enum GroupPart {
     /// The value of a column.
     Column(&'static FlowColumn),
-    /// The network of an address.
+    /// The network of the address in a column.
     Network(&'static FlowColumn, NetworkLengths),
     /// The name of a column's value, for example the country of an address.
     Name(&'static NameColumn),
-    /// The two addresses, in either direction.
+    /// Source and destination address as a pair, in either direction.
     Pair,
     /// The protocol, and the lower of the two ports, which normally is the port of the service.
     Port,
     Exporter,
 }
 
-/// The value of a group in one part.
+/// The value that all records of a group have in one part of the grouping.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupValue {
     Number(u64),
@@ -65,11 +65,11 @@ pub enum GroupValue {
     Pair([u8; 16], [u8; 16]),
     /// A protocol and a port.
     Port(u8, u16),
-    /// An exporter's address and its domain.
+    /// An exporter's address and observation domain.
     Exporter([u8; 16], u32),
 }
 
-/// The text is not a grouping.
+/// Reason why a text is not a valid grouping.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGrouping {
     #[error(
@@ -96,7 +96,7 @@ fn name_column_names() -> String {
 
 impl PartialEq for GroupPart {
     fn eq(&self, other: &Self) -> bool {
-        // The name identifies a part: a user may write each part only once.
+        // Parts with one name are equal, so a grouping cannot have both `src-ip` and `src-ip/24`.
         self.name() == other.name()
     }
 }
@@ -150,7 +150,7 @@ impl FromStr for FlowGrouping {
             }
             parts.push(part);
         }
-        // This bounds the bytes of a key, and so the memory of the table of groups.
+        // The limit bounds the bytes of a key, and so the memory of the table of groups.
         if parts.len() > MAX_PARTS {
             return Err(InvalidGrouping::TooMany);
         }
@@ -192,7 +192,12 @@ impl GroupPart {
     }
 
     /// Finds the part's columns in a chunk, or the columns of the reverse direction.
-    fn group_cells<'a>(&self, names: &'a FlowNames, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
+    fn find_group_columns<'a>(
+        &self,
+        names: &'a FlowNames,
+        chunk: &'a RowChunk,
+        is_back: bool,
+    ) -> GroupCells<'a> {
         let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
         let ports = ["sourceTransportPort", "destinationTransportPort"];
         match self {
@@ -204,7 +209,7 @@ impl GroupPart {
                 let name = if is_back { counterpart_column(column.name) } else { column.name };
                 GroupCells::Network(*lengths, chunk.column(name))
             }
-            Self::Name(column) => GroupCells::Name(column.name_cells(names, chunk, is_back)),
+            Self::Name(column) => GroupCells::Name(column.find_name_values(names, chunk, is_back)),
             Self::Pair => GroupCells::Pair(addresses.map(|name| chunk.column(name))),
             Self::Port => {
                 let protocol = chunk.column("protocolIdentifier");
@@ -254,8 +259,8 @@ enum GroupCells<'a> {
 }
 
 impl GroupCells<'_> {
-    /// Appends the value in a row to a key. Keys of equal values are equal. Keys have the order of the values, except
-    /// that a shorter word comes before a longer one.
+    /// Appends the value in a row to a key. Equal values have equal keys. Keys sort like their values, except that a
+    /// shorter word comes before a longer one.
     fn append_value(&self, row: usize, key: &mut Vec<u8>) {
         match self {
             Self::Column(kind, cells) => append_cell(*kind, cells, row, key),
@@ -286,13 +291,13 @@ impl GroupCells<'_> {
     }
 }
 
-/// Makes the keys of the rows of a chunk.
-pub(super) struct GroupKeys<'a> {
+/// Makes the group keys of the rows of a chunk.
+pub(super) struct GroupKeyWriter<'a> {
     parts: Vec<GroupCells<'a>>,
 }
 
-impl GroupKeys<'_> {
-    /// Makes the key of a row.
+impl GroupKeyWriter<'_> {
+    /// Replaces the content of `key` by the key of a row.
     pub(super) fn write_group_key(&self, row: usize, key: &mut Vec<u8>) {
         key.clear();
         for part in &self.parts {
@@ -316,7 +321,8 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
 fn append_key_text(word: &str, key: &mut Vec<u8>) {
     // The word is cut at a character, so that a truncated word is still valid text.
     let word = &word.as_bytes()[..word.floor_char_boundary(MAX_GROUP_WORD_BYTES)];
-    // At most MAX_GROUP_WORD_BYTES, which fits. The length comes first, so that the key can be read back.
+    // The length is at most MAX_GROUP_WORD_BYTES, so it fits into a byte. It comes first, so that the key
+    // can be read back.
     key.push(clamp_to_u8(word.len() as u64));
     key.extend_from_slice(word);
 }
@@ -340,7 +346,7 @@ impl FlowGrouping {
         Self { parts: Vec::new(), names: Arc::default() }
     }
 
-    /// The same grouping with names, which parts such as `src-country` need.
+    /// Returns the grouping with names, which parts such as `src-country` need. Fails if `names` lacks needed names.
     pub fn with_names(self, names: &Arc<FlowNames>) -> Result<Self, InvalidGrouping> {
         let missing = self.parts.iter().find_map(|part| match part {
             GroupPart::Name(column) if !names.has_names_of_kind(column.kind) => Some(column),
@@ -369,13 +375,13 @@ impl FlowGrouping {
         self.parts.iter().flat_map(GroupPart::needed_columns).collect()
     }
 
-    /// The keys of a chunk's rows, or of their reverse direction.
-    pub(super) fn row_keys<'a>(&'a self, chunk: &'a RowChunk, is_back: bool) -> GroupKeys<'a> {
-        let parts = self.parts.iter().map(|part| part.group_cells(&self.names, chunk, is_back));
-        GroupKeys { parts: parts.collect() }
+    /// Returns the keys of a chunk's rows; with `is_back`, the keys of their reverse direction.
+    pub(super) fn group_keys_of_rows<'a>(&'a self, chunk: &'a RowChunk, is_back: bool) -> GroupKeyWriter<'a> {
+        let parts = self.parts.iter().map(|part| part.find_group_columns(&self.names, chunk, is_back));
+        GroupKeyWriter { parts: parts.collect() }
     }
 
-    /// Reads the values of a key.
+    /// Reads the values of the parts from a key.
     pub(super) fn read_values(&self, mut key: &[u8]) -> Vec<GroupValue> {
         self.parts.iter().filter_map(|part| part.read_value(&mut key)).collect()
     }

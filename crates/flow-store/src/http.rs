@@ -12,7 +12,7 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) address: &'a str,
     /// Path and query, without characters that HTTP does not permit there.
     pub(crate) path: &'a str,
-    /// Headers beside `Host` and `Content-Length`; without line breaks.
+    /// Headers in addition to `Host` and `Content-Length`; without line breaks.
     pub(crate) headers: &'a [(&'a str, &'a str)],
     pub(crate) body: &'a [u8],
 }
@@ -24,6 +24,14 @@ pub(crate) struct HttpAnswer {
     pub(crate) body: String,
 }
 
+impl HttpAnswer {
+    /// Returns whether the answer has a header of this name, in upper or lower case: proxies may change it (RFC 9110, section 5.1).
+    pub(crate) fn has_header(&self, name: &str) -> bool {
+        let names = self.head.lines().filter_map(|line| line.split_once(':'));
+        names.map(|(found, _)| found).any(|found| found.eq_ignore_ascii_case(name))
+    }
+}
+
 /// Posts a body. Uses HTTP 1.0, so that the answer is not chunked and ends with the connection.
 pub(crate) fn post_request(
     request: &HttpRequest<'_>,
@@ -31,7 +39,7 @@ pub(crate) fn post_request(
     timeout: Duration,
 ) -> io::Result<HttpAnswer> {
     let answer = exchange_bytes(request, port, timeout)?;
-    // An error message may quote any bytes of the body.
+    // The answer may contain any bytes, for example if an error message quotes the body.
     let text = String::from_utf8_lossy(&answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     // A server answers with its own minor version, so 1.1 may come back (RFC 9110, section 6.2).
@@ -53,7 +61,7 @@ fn exchange_bytes(request: &HttpRequest<'_>, port: u16, timeout: Duration) -> io
     // explains more than the error of the broken connection does.
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
-    // The peer decides how long its answer is, so it needs a bound.
+    // The peer decides how long the answer is, so the number of bytes is limited.
     let read = stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer);
     if answer.is_empty() {
         sent?;

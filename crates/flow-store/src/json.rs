@@ -50,7 +50,7 @@ pub fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, text: &mu
         ColumnCells::Flags(_) => write!(text, "{}", cells.number_at(row) == 1),
         ColumnCells::Addresses(_) => write!(text, "\"{}\"", Ipv6Addr::from(cells.address_at(row))),
         ColumnCells::Macs(_) => write!(text, "\"{}\"", mac_text(cells.mac_at(row))),
-        // Other fields are stored as JSON already, and copied as they are.
+        // The column `otherFields` is stored as JSON, which is copied unchanged.
         ColumnCells::Words(_) if kind == ElementKind::Fields && is_object(cells.word_at(row)) => {
             write!(text, "{}", cells.word_at(row))
         }
@@ -73,14 +73,17 @@ fn is_object(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RecordMaker;
+    use crate::RecordExporter;
     use crate::sample::{THIRTEEN, foreign_record};
 
     #[test]
     fn a_line_is_an_object_of_all_columns() {
         let mut text = String::new();
         append_record(
-            &ExporterRow { record: foreign_record(3), source: RecordMaker { exporter: [0; 16], domain: 7 } },
+            &ExporterRow {
+                record: foreign_record(3),
+                source: RecordExporter { exporter: [0; 16], domain: 7 },
+            },
             &mut text,
         );
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();

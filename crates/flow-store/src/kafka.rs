@@ -1,11 +1,12 @@
 //! The sink for a Kafka topic: one message per record, a line of JSON with the flow id as key.
 //!
-//! It is a small producer over plain TCP. It waits for all replicas, numbers its batches so that brokers store a repeated batch
-//! once, and sends all records of a flow to one partition. It supports neither TLS nor passwords. Messages have no Kafka time,
-//! because brokers refuse a whole batch for one time in the future; the flow's own times are in the message.
+//! It is a small producer over plain TCP. It waits for all replicas, numbers its batches so that brokers store a
+//! repeated batch once, and sends all records of a flow to one partition. It supports neither TLS nor passwords.
+//! Messages have no Kafka time, because brokers refuse a whole batch if one time is in the future; the flow's own times
+//! are in the message.
 //!
-//! Invariant: every batch is counted as stored after an answer, or as lost after the last attempt. A lost batch may be
-//! stored, if only the answers were lost.
+//! Invariant: every batch is counted as stored after a positive answer, or as lost after the last attempt. A batch that
+//! is counted as lost may be stored nevertheless, if only the answers were lost.
 
 mod batch;
 mod broker;
@@ -13,7 +14,7 @@ mod wire;
 
 use super::columns::ExporterRow;
 use super::sink::sum_carried;
-use super::{Error, KeptCounts, RecordMaker, RecordSink};
+use super::{Error, RecordExporter, RecordSink, SinkRecordCounts};
 use batch::{KafkaProducer, RecordBatch, split_into_batches};
 use broker::{KafkaBroker, ProduceOutcome};
 use packetrig_flow::FlowRecord;
@@ -21,7 +22,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::thread;
 
-/// The waiting rows are sent when there are this many.
+/// When this many rows wait, they are sent without waiting for the next tick.
 const SEND_THRESHOLD_ROWS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +30,13 @@ pub struct KafkaOptions {
     /// Brokers to ask first, as `host` or `host:port`; the port is 9092 if none is named. They name the remaining
     /// brokers.
     pub brokers: Vec<String>,
-    /// The topic. Brokers with automatic creation of topics create it.
+    /// Name of the topic. Brokers that create topics automatically create it.
     pub topic: String,
     /// Number of attempts to send a batch.
     pub attempts: u32,
-    /// Wait before the second attempt; it doubles with each further one.
+    /// Wait before the second attempt; it doubles with each further attempt.
     pub wait: Nanos,
-    /// Timeout of one answer.
+    /// Timeout of each attempt to connect, and of each read and write.
     pub timeout: Nanos,
 }
 
@@ -51,14 +52,15 @@ impl KafkaOptions {
 pub struct KafkaSink {
     options: KafkaOptions,
     rows: Vec<ExporterRow>,
-    kept: KeptCounts,
+    kept: SinkRecordCounts,
     /// Partitions of the topic, in the order of their numbers; empty while unknown.
     partitions: Vec<TopicPartition>,
     connections: BTreeMap<i32, KafkaBroker>,
     producer: Option<KafkaProducer>,
-    /// After a batch was given up, each batch gets one attempt until one succeeds: a dead broker then costs little time.
+    /// True after batches were lost. Each delivery then gets a single attempt, until one succeeds: an unreachable
+    /// broker then costs little time.
     is_down: bool,
-    /// Reason why a broker will never accept a batch that was given up.
+    /// Error of a batch that a broker will never accept. It is returned after the other batches are sent.
     refusal: Option<Error>,
 }
 
@@ -66,7 +68,7 @@ pub struct KafkaSink {
 #[derive(Clone, Debug)]
 struct TopicPartition {
     number: i32,
-    /// Absent while no broker leads the partition: then it accepts no batch.
+    /// `None` while no broker leads the partition. Such a partition accepts no batch.
     leader: Option<PartitionLeader>,
 }
 
@@ -78,12 +80,12 @@ struct PartitionLeader {
 }
 
 impl KafkaSink {
-    /// A sink that connects when it has something to send.
+    /// Creates a sink, which connects when it has rows to send.
     pub fn new(options: KafkaOptions) -> Self {
         Self {
             options,
             rows: Vec::new(),
-            kept: KeptCounts::default(),
+            kept: SinkRecordCounts::default(),
             partitions: Vec::new(),
             connections: BTreeMap::new(),
             producer: None,
@@ -92,14 +94,14 @@ impl KafkaSink {
         }
     }
 
-    /// Sends the waiting rows, and gives up the rows that cannot be sent.
+    /// Sends the waiting rows. Counts the rows as lost that no attempt could send.
     fn deliver_rows(&mut self) -> Result<(), Error> {
         if self.rows.is_empty() {
             return Ok(());
         }
         let attempts = if self.is_down { 1 } else { self.options.attempts.max(1) };
         let mut wait = self.options.wait;
-        // All attempts share this value: the first attempt that learns the partitions turns the rows into batches.
+        // All attempts share the batches: the first attempt that learns the partitions makes them from the rows.
         let mut batches = VecDeque::new();
         let mut done = Ok(());
         for attempt in 0..attempts {
@@ -128,7 +130,7 @@ impl KafkaSink {
         done
     }
 
-    /// Counts a failed attempt, and forgets the cluster: outdated leaders may be the reason for the failure.
+    /// Counts a failed attempt. Forgets connections and partitions, because outdated leaders may be the reason.
     fn count_failure_and_forget_cluster(&mut self) {
         self.kept.failures += 1;
         self.connections.clear();
@@ -189,7 +191,7 @@ impl KafkaSink {
 
     fn find_partitions(&self) -> Result<Vec<TopicPartition>, Error> {
         let mut last = Error::Refused { peer: "Kafka".into(), said: "no broker address was given".into() };
-        // Any broker can name the leaders: one that is down must not stop the other brokers.
+        // Any broker can name the leaders, so if one broker is down, the next one is asked.
         for address in &self.options.brokers {
             match KafkaBroker::connect(address, &self.options)
                 .and_then(|mut broker| broker.fetch_partitions(&self.options.topic))
@@ -210,9 +212,9 @@ fn no_leader_error() -> Error {
 }
 
 impl RecordSink for KafkaSink {
-    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordExporter) -> Result<(), Error> {
         let mut done = Ok(());
-        // Rows are added in portions, so that a large call never makes twice [`SEND_THRESHOLD_ROWS`] rows wait.
+        // Rows are added in portions: even in a large call, fewer than twice `SEND_THRESHOLD_ROWS` rows wait.
         for some in records.chunks(SEND_THRESHOLD_ROWS) {
             self.kept.count_offered(some);
             self.rows.extend(some.iter().map(|record| ExporterRow { record: record.clone(), source }));
@@ -231,12 +233,12 @@ impl RecordSink for KafkaSink {
         self.deliver_rows()
     }
 
-    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+    fn close_sink(&mut self) -> (SinkRecordCounts, Result<(), Error>) {
         let done = self.deliver_rows();
         (self.kept, done)
     }
 
-    fn kept_counts(&self) -> KeptCounts {
+    fn kept_counts(&self) -> SinkRecordCounts {
         self.kept
     }
 }

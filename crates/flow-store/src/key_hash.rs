@@ -13,11 +13,11 @@ const SECOND_HASH_MULTIPLIER: u64 = 0x243f_6a88_85a3_08d3;
 
 /// Makes the hashers of one map, with its secret.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeyHashes {
+pub(super) struct KeyHasherBuilder {
     secret: [u64; 2],
 }
 
-impl Default for KeyHashes {
+impl Default for KeyHasherBuilder {
     fn default() -> Self {
         let random = RandomState::new();
         // The secret is odd, and so not zero: with a secret of zero, all keys would have the same hash.
@@ -25,7 +25,7 @@ impl Default for KeyHashes {
     }
 }
 
-impl BuildHasher for KeyHashes {
+impl BuildHasher for KeyHasherBuilder {
     type Hasher = KeyHasher;
 
     fn build_hasher(&self) -> KeyHasher {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn similar_keys_hash_differently_and_evenly() {
-        let hashes = KeyHashes::default();
+        let hashes = KeyHasherBuilder::default();
         let mut seen = HashSet::new();
         let mut low = [0_u32; 256];
         for number in 0..65_536_u32 {
@@ -87,6 +87,6 @@ mod tests {
         assert_eq!(seen.len(), 65_536);
         assert!(low.iter().all(|&count| (128..400).contains(&count)), "{low:?}");
         assert_ne!(hashes.hash_one(&[0_u8; 7][..]), hashes.hash_one(&[0_u8; 6][..]));
-        assert_ne!(hashes.hash_one("key"), KeyHashes::default().hash_one("key"));
+        assert_ne!(hashes.hash_one("key"), KeyHasherBuilder::default().hash_one("key"));
     }
 }

@@ -1,8 +1,8 @@
-//! Ledgers that are stored beside the records.
+//! Reads the ledgers (packet counts of meters) that are stored beside the records.
 
 use super::columns::{LedgerRow, ledger_from_numbers};
-use super::scan::{ledger_files, open_file_if_exists};
-use super::{Error, RecordMaker};
+use super::scan::{list_ledger_files, open_file_if_exists};
+use super::{Error, RecordExporter};
 use packetrig_flow::MeterLedger;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::FileReader;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 /// Maximum number of meters whose newest ledger is kept in memory. Ledgers of further meters are ignored.
 const MAX_METERS: usize = 10_000;
 
-/// The newest ledger of each meter in these files and directories, with its time in nanoseconds since 1970. There are
+/// Returns the newest ledger of each meter in these files and directories, with its time in nanoseconds since 1970, for
 /// at most 10,000 meters.
-pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLedger)>, Error> {
+pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordExporter, (u64, MeterLedger)>, Error> {
     let mut newest = BTreeMap::new();
-    let files = ledger_files(places)?;
+    let files = list_ledger_files(places)?;
     for path in files.iter() {
         let Some(file) = open_file_if_exists(path)? else { continue };
         for row in file.get_row_iter(None).map_err(Error::damaged_file(path))? {
@@ -45,7 +45,7 @@ fn read_ledger(row: &Row, path: &Path) -> ParquetResult<LedgerRow> {
         let _before = match field {
             Field::ULong(number) => numbers.insert(name.as_str(), *number),
             Field::UInt(number) => numbers.insert(name.as_str(), u64::from(*number)),
-            // Times, which Parquet has as signed numbers.
+            // Times are signed numbers in Parquet.
             Field::Long(number) => numbers.insert(name.as_str(), number.cast_unsigned()),
             Field::Bytes(bytes) if name == "exporterIPv6Address" => {
                 exporter = bytes.data().try_into().ok();
@@ -61,7 +61,7 @@ fn read_ledger(row: &Row, path: &Path) -> ParquetResult<LedgerRow> {
     let domain = numbers.get("observationDomainId").and_then(|domain| u32::try_from(*domain).ok());
     Ok(LedgerRow {
         at_ns,
-        source: RecordMaker { exporter, domain: domain.unwrap_or(0) },
+        source: RecordExporter { exporter, domain: domain.unwrap_or(0) },
         ledger: ledger_from_numbers(|name| numbers.get(name).copied()),
     })
 }
@@ -76,8 +76,8 @@ mod tests {
     fn the_newest_ledger_of_each_meter_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
-        let here = RecordMaker::default();
-        let there = RecordMaker { exporter: [7; 16], domain: u32::MAX };
+        let here = RecordExporter::default();
+        let there = RecordExporter { exporter: [7; 16], domain: u32::MAX };
         let ledger = |seen| {
             let mut ledger = MeterLedger::default();
             ledger.packets.seen = seen;

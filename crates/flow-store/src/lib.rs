@@ -12,7 +12,7 @@
 //! crate does not depend on how records are made. It reads the clock only for the partitions of live records, the age
 //! of files and the windows of live alerts; other times are arguments.
 //!
-//! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`KeptCounts`]).
+//! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`SinkRecordCounts`]).
 #![forbid(unsafe_code)]
 
 pub mod alert;
@@ -66,6 +66,6 @@ mod walk;
 pub use error::Error;
 pub use parquet::{ParquetOptions, ParquetSink};
 pub use queued::{QueuePolicy, QueuedSink, StoredCallback};
-pub use sink::{KeptCounts, RecordMaker, RecordSink};
+pub use sink::{RecordExporter, RecordSink, SinkRecordCounts};
 pub use target::StoreTarget;
 pub use walk::find_linked_tables;

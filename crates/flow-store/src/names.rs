@@ -39,7 +39,7 @@ pub enum NameKind {
 }
 
 impl NameKind {
-    /// Describes the files that have such names, for messages.
+    /// Describes the files that have names of this kind, for error messages.
     pub const fn needed_file_description(self) -> &'static str {
         match self {
             Self::Country => "a file with countries of addresses (MMDB, or the TSV of IPtoASN)",
@@ -74,15 +74,15 @@ pub struct FlowNames {
     pub(super) services: BTreeMap<(u8, u16), Box<str>>,
 }
 
-/// Why the content of a file gives no names.
+/// Reason why the content of a names file is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamesFault {
+pub struct InvalidNamesFile {
     /// Line of the file, if it is a text.
     line: Option<usize>,
     why: String,
 }
 
-impl NamesFault {
+impl InvalidNamesFile {
     fn new(why: impl Into<String>) -> Self {
         Self { line: None, why: why.into() }
     }
@@ -92,7 +92,7 @@ impl NamesFault {
     }
 }
 
-impl fmt::Display for NamesFault {
+impl fmt::Display for InvalidNamesFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(line) = self.line {
             write!(f, "line {line}: ")?;
@@ -102,7 +102,7 @@ impl fmt::Display for NamesFault {
 }
 
 impl FlowNames {
-    /// Reads files. If several name the same thing, the last one decides.
+    /// Reads names files. If several files name the same address, interface or service, the last file counts.
     pub fn read_files(paths: &[PathBuf]) -> Result<Self, Error> {
         let mut names = Self::default();
         for path in paths {
@@ -115,20 +115,20 @@ impl FlowNames {
     }
 
     /// Adds the names in the content of a file. The content shows which kind of file it is.
-    pub fn add_file_content(&mut self, content: &[u8]) -> Result<(), NamesFault> {
+    pub fn add_file_content(&mut self, content: &[u8]) -> Result<(), InvalidNamesFile> {
         if content.starts_with(&[0x1f, 0x8b]) {
-            return Err(NamesFault::new("the file is compressed; unpack it with gunzip"));
+            return Err(InvalidNamesFile::new("the file is compressed; unpack it with gunzip"));
         }
         if let Some(database) = mmdb::MmdbDatabase::open(content)? {
             let found = database.read_ranges()?;
             return self.add_ranges(
                 found.countries,
                 found.systems,
-                NamesFault::new("no address of the database has a country or an autonomous system"),
+                InvalidNamesFile::new("no address of the database has a country or an autonomous system"),
             );
         }
         let text = std::str::from_utf8(content)
-            .map_err(|_| NamesFault::new("the file is neither an MMDB database nor UTF-8 text"))?;
+            .map_err(|_| InvalidNamesFile::new("the file is neither an MMDB database nor UTF-8 text"))?;
         lists::add_names_text(self, text)
     }
 
@@ -136,8 +136,8 @@ impl FlowNames {
         &mut self,
         countries: RangeList<Box<str>>,
         systems: RangeList<AutonomousSystem>,
-        nothing: NamesFault,
-    ) -> Result<(), NamesFault> {
+        nothing: InvalidNamesFile,
+    ) -> Result<(), InvalidNamesFile> {
         if countries.is_empty() && systems.is_empty() {
             return Err(nothing);
         }
@@ -164,7 +164,7 @@ impl FlowNames {
         own.or_else(|| self.interfaces.get(&(None, number))).map_or("", |name| name)
     }
 
-    /// The name of the service at the lower of two ports that has one; empty if neither has.
+    /// The service name of the lower port, or of the higher port if only that has a name; empty if neither has one.
     pub(super) fn service_name(&self, protocol: u64, ports: [u64; 2]) -> &str {
         let Ok(protocol) = u8::try_from(protocol) else { return "" };
         let [one, other] = ports;

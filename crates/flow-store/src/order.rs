@@ -1,4 +1,4 @@
-//! The first records in a given order, in bounded memory.
+//! Finds the first records in a given order, in bounded memory.
 //!
 //! First the columns that the order needs are read from all records, then the other columns from the records that are shown.
 //!
@@ -67,7 +67,8 @@ const OCTETS_COLUMN: &str = "octetDeltaCount";
 /// A value that records can be ordered by.
 struct OrderedBy {
     value: ConditionOperand,
-    /// The value is an amount: by default the largest comes first. For times, addresses and names it is the smallest.
+    /// True if the value is an amount, such as bytes: by default the largest amount comes first. Of other values, such
+    /// as times and addresses, the smallest comes first.
     is_amount: bool,
 }
 
@@ -115,7 +116,7 @@ struct RankedRecord<W> {
 
 impl<W: AsRef<str>> RankedRecord<W> {
     fn compare_rank<V: AsRef<str>>(&self, other: &RankedRecord<V>) -> Ordering {
-        // Equal keys keep the order of the files, whichever end comes first.
+        // Records with equal keys stay in the order of the files, also if the largest comes first.
         let numbers = self.key.number.cmp(&other.key.number);
         let by_key = numbers.then_with(|| self.key.word.as_ref().cmp(other.key.word.as_ref()));
         let by_key = if self.is_largest_first { by_key.reverse() } else { by_key };
@@ -155,14 +156,14 @@ impl Eq for RankedRecord<String> {}
 /// The first records in an order, and the number of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstRecords<T> {
-    /// The first records, as `show` rendered them.
+    /// Results of the callback `show` of [`first_records`], one for each of the first records.
     pub shown: Vec<T>,
     /// Number of records that the filter selects.
     pub count: u64,
 }
 
-/// The first `most` records that a filter selects. `show` is called once for each, with its row and its chunk, which has the wanted
-/// columns. From other records only the columns of the order are read.
+/// Finds the first `most` records that a filter selects. Calls `show` once for each of them, with a chunk that has the
+/// columns `wanted`, and the record's row in it. Of other records, only the columns of order and filter are read.
 pub fn first_records<T>(
     files: &[PathBuf],
     filter: &FlowFilter,
@@ -226,7 +227,7 @@ impl RankedRecords {
         if self.most == 0 {
             return;
         }
-        let cells = by.operand_cells(chunk);
+        let cells = by.find_operand_columns(chunk);
         for row in self.promising_rows(&cells, rows) {
             let place = chunk.row_place(row);
             let ranked = RankedRecord { key: OrderKey::from_cells(&cells, row), place, is_largest_first };
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
     use crate::sample::records;
     use crate::scan::list_flow_files;
-    use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+    use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
     use packetrig_sys::clock;
 
     fn numbers(files: &[PathBuf], filter: &str, order: &str, most: usize) -> (Vec<u64>, u64, usize) {
@@ -294,7 +295,7 @@ mod tests {
         options.group_rows = 300;
         let mut sink = ParquetSink::new(options).unwrap();
         let given = records(2000);
-        sink.write_records(&given, RecordMaker::default()).unwrap();
+        sink.write_records(&given, RecordExporter::default()).unwrap();
         sink.close_sink().1.unwrap();
         let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
         let of = |filter: &str, order: &str, most| numbers(&files, filter, order, most).0;
@@ -325,7 +326,7 @@ mod tests {
         options.group_rows = 1 << 14;
         let mut sink = ParquetSink::new(options).unwrap();
         for _ in 0..40 {
-            sink.write_records(&records(3000), RecordMaker::default()).unwrap();
+            sink.write_records(&records(3000), RecordExporter::default()).unwrap();
         }
         sink.close_sink().1.unwrap();
         let files = list_flow_files(&[directory.path().to_owned()]).unwrap();

@@ -1,37 +1,38 @@
 //! The sink for files: Parquet, in Hive partitions of hours.
 //!
-//! Rows wait until there are enough for a row group, are sorted by the start of their flow, and go into the file of the hour in
-//! which it began. A file grows on the disk under a hidden name, row group by row group, and gets its name when it is large or old
-//! enough. So memory holds the rows of one row group, and a process that is killed loses no more ([`super::recover`]).
-//! If a write fails, row groups wait and are tried again; beyond a bound they are given up and counted. A file whose
-//! next row group does not fit on the disk is finished with those it has.
+//! Rows wait in memory until there are enough for a row group. Then they are sorted by the start of their flows, and
+//! each row is written to the file of the hour in which its flow began. A file grows on the disk under a hidden name,
+//! row group by row group, and gets its final name when it is large or old enough. So memory holds the rows of one row
+//! group, and a process that is killed loses no more ([`super::recover`]). If a write fails, row groups wait and are
+//! tried again; if too many wait, the newest are dropped and counted as lost. A file whose next row group does not fit
+//! on the disk is finished with the row groups that it has.
 //!
-//! Invariant: records count as [`KeptCounts::stored`] once their file has its name, and until then as [`KeptCounts::waiting`] or
-//! [`KeptCounts::lost`].
+//! Invariant: records count as [`SinkRecordCounts::stored`] once their file has its final name, and until then
+//! as [`SinkRecordCounts::waiting`] or [`SinkRecordCounts::lost`].
 
 use super::columns::{ExporterRow, LedgerRow};
 use super::constant_columns::ConstantColumns;
 use super::files::{HourPartition, PartitionedHours};
 use super::group_writer::GroupWriter;
-use super::retention::RetentionKeeper;
+use super::retention::DirectoryRetention;
 use super::row_group::EncodedGroup;
 use super::sink::sum_carried;
-use super::{Error, KeptCounts, RecordMaker, RecordSink};
+use super::{Error, RecordExporter, RecordSink, SinkRecordCounts};
 use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos, RetentionLimits};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Maximum number of hours that the rows of one row group are split into; rows of other hours go into the partition of an unknown hour. So
-/// flows with random times cannot fill the disk with directories.
+/// Maximum number of hours that the waiting rows are split into; rows of other hours go into the partition of the
+/// unknown hour. So flows with random times cannot fill the disk with directories.
 const MAX_HOURS: usize = 256;
 /// Maximum number of ledger rows that wait for a file.
 const MAX_LEDGERS: usize = 3600;
 /// At least this many rows become row groups after [`MAX_GROUP_AGE`], before there are [`ParquetOptions::group_rows`].
-/// Fewer are not worth it: the footer of a row group takes as many bytes as a thousand rows.
+/// Fewer rows are not worth a row group: its footer takes as many bytes as a thousand rows.
 const MIN_TIMED_GROUP_ROWS: usize = 4096;
-/// Longest wait of [`MIN_TIMED_GROUP_ROWS`] rows: a process that is killed loses them.
+/// Maximum time that [`MIN_TIMED_GROUP_ROWS`] rows wait, because a process that is killed loses waiting rows.
 const MAX_GROUP_AGE: Nanos = Nanos::from_secs(1);
 
 /// Options of the sink for files.
@@ -39,16 +40,16 @@ const MAX_GROUP_AGE: Nanos = Nanos::from_secs(1);
 pub struct ParquetOptions {
     /// The directory, which is created if necessary.
     pub directory: PathBuf,
-    /// Rows of a row group; they are sorted together.
+    /// Number of rows of a row group; they are sorted together.
     pub group_rows: usize,
     /// A file is finished when it has this many bytes.
     pub file_bytes: usize,
     /// All files are finished when the oldest record that is in no finished file has waited this long.
     pub file_age: Nanos,
-    /// Maximum number of bytes of row groups that wait because the disk has refused them.
+    /// Maximum number of bytes of row groups that wait because writing them failed.
     pub waiting_bytes: usize,
-    /// Only hours near the present have their own partitions. For records of exporters, because
-    /// exporters choose the times.
+    /// True if only hours near the present have their own partitions. Needed for live records, because
+    /// exporters choose the times of their records.
     pub is_live: bool,
     /// Limits beyond which the oldest files of the directory are removed.
     pub limits: RetentionLimits,
@@ -77,7 +78,7 @@ pub struct ParquetSink {
     ledgers: Vec<LedgerRow>,
     constant: ConstantColumns,
     writer: GroupWriter,
-    retention: RetentionKeeper,
+    retention: DirectoryRetention,
     /// When the oldest of `rows` arrived.
     rows_since: Option<MonoTime>,
     /// When the oldest row that is in no finished file arrived.
@@ -85,13 +86,13 @@ pub struct ParquetSink {
 }
 
 impl ParquetSink {
-    /// A sink for a directory, which is created if necessary.
+    /// Creates a sink for a directory, and creates the directory if necessary.
     pub fn new(options: ParquetOptions) -> Result<Self, Error> {
         let directory = &options.directory;
         packetrig_sys::private_files::create_directories(directory)
             .map_err(Error::file("create", directory))?;
         let writer = GroupWriter::new(directory.clone(), options.file_bytes, options.waiting_bytes);
-        let retention = RetentionKeeper::new(directory, options.limits);
+        let retention = DirectoryRetention::new(directory, options.limits);
         Ok(Self {
             options,
             rows: Vec::new(),
@@ -127,7 +128,7 @@ impl ParquetSink {
 
     fn add_flows(&mut self, partition: HourPartition, rows: &[ExporterRow]) -> Result<(), Error> {
         let group = EncodedGroup::from_flows(partition, rows, &mut self.constant)
-            // These rows are not in `self.rows` any more, so only this place can count them.
+            // These rows are not in `self.rows` any more, so they are counted as lost here.
             .inspect_err(|_| self.writer.kept.count_lost(sum_carried(rows.iter().map(|row| &row.record))))?;
         self.writer.add_group(group);
         Ok(())
@@ -158,7 +159,7 @@ impl ParquetSink {
         }
     }
 
-    /// Makes row groups of all rows and ends all files.
+    /// Makes row groups of all rows, and makes the next attempt finish all files.
     fn end_all_files(&mut self) -> Result<(), Error> {
         let grouped = self.make_all_row_groups();
         self.writer.finish_files_at_next_attempt();
@@ -166,23 +167,23 @@ impl ParquetSink {
         grouped
     }
 
-    /// Makes room for the waiting row groups, and writes the due ones.
+    /// Makes room on the disk for the waiting row groups, and writes them unless their retry is not due yet.
     fn write_due_row_groups(&mut self) -> Result<(), Error> {
         let has_room = self.make_disk_room();
         self.writer.write_due_row_groups().and(has_room)
     }
 
-    /// Removes old files, so that the row groups that wait fit within the limits.
+    /// Removes old files, so that the waiting row groups fit within the retention limits.
     fn make_disk_room(&mut self) -> Result<(), Error> {
-        // Before the first tick the time is not known. It only decides when the files are scanned again, so zero will
-        // do.
+        // Before the first tick the time is not known, so zero is used. The time only decides when the
+        // files are scanned again.
         let now = self.writer.now.unwrap_or_default();
         let done = self.retention.make_disk_room(self.writer.disk_bytes_of_waiting_groups(), now);
         self.writer.kept.removed = self.retention.removed;
         done
     }
 
-    /// Returns whether enough rows have waited long enough.
+    /// Returns whether [`MIN_TIMED_GROUP_ROWS`] rows wait and the oldest has waited for [`MAX_GROUP_AGE`].
     fn is_group_due(&self, now: MonoTime) -> bool {
         self.rows.len() >= MIN_TIMED_GROUP_ROWS
             && self.rows_since.is_some_and(|since| now.since(since) >= MAX_GROUP_AGE)
@@ -199,7 +200,8 @@ impl PartitionedHours {
 /// Rows by the hour in which their flows began.
 struct RowsByHour<'a> {
     hours: Vec<(HourPartition, &'a [ExporterRow])>,
-    /// Rows of hours without partitions, and of the smallest ones if there are more than [`MAX_HOURS`].
+    /// Rows of hours that have no partition of their own. If there are more than [`MAX_HOURS`] other hours, also the
+    /// rows of the smallest of these.
     rest: Vec<ExporterRow>,
 }
 
@@ -227,7 +229,7 @@ fn rows_by_hour(sorted: &[ExporterRow], partitioned: PartitionedHours) -> RowsBy
 }
 
 impl RecordSink for ParquetSink {
-    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordExporter) -> Result<(), Error> {
         let mut done = Ok(());
         self.writer.kept.count_offered(records);
         for record in records {
@@ -237,13 +239,18 @@ impl RecordSink for ParquetSink {
                 done = self.write_due_row_groups().and(done);
             }
         }
-        // Only the first row sets each time, so it is that of the oldest row.
+        // A time that is already set stays, so it is the time of the oldest row.
         self.since = self.since.or(self.writer.now);
         self.rows_since = self.rows_since.or(self.writer.now);
         done
     }
 
-    fn write_ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
+    fn write_ledger(
+        &mut self,
+        ledger: &MeterLedger,
+        source: RecordExporter,
+        at_ns: u64,
+    ) -> Result<(), Error> {
         self.ledgers.push(LedgerRow { at_ns, source, ledger: *ledger });
         self.since = self.since.or(self.writer.now);
         if self.ledgers.len() < MAX_LEDGERS {
@@ -281,14 +288,14 @@ impl RecordSink for ParquetSink {
         self.writer.write_all_row_groups().and(ended).and(has_room)
     }
 
-    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+    fn close_sink(&mut self) -> (SinkRecordCounts, Result<(), Error>) {
         let done = self.flush_records();
         // The counts are final after this: everything that still waits counts as lost.
         self.writer.abandon_unstored_records();
         (self.writer.kept, done)
     }
 
-    fn kept_counts(&self) -> KeptCounts {
+    fn kept_counts(&self) -> SinkRecordCounts {
         self.writer.kept
     }
 }

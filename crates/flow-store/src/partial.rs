@@ -1,7 +1,8 @@
 //! A file of records that grows on the disk under a hidden name, row group by row group.
 //!
-//! Before each row group is written, room for it and for the footer is set aside, so that a file can be finished even when the disk
-//! has become full. The file is locked while this process writes it; [`super::recover`] finishes files that no process has locked.
+//! Before each row group is written, disk space for the row group and for the footer is reserved, so that a file can be
+//! finished even when the disk has become full. The file is locked while this process writes it; [`super::recover`]
+//! finishes files that no process has locked.
 //!
 //! Invariant: up to `end` the file has only whole blocks.
 
@@ -21,8 +22,8 @@ pub(super) struct PartialFile {
     pub(super) table: WritableTable,
     pub(super) partition: HourPartition,
     pub(super) carried: CarriedRecords,
-    /// Number of the row group that was added last, counted over all files: the file with the least has not grown
-    /// for the longest time.
+    /// Number of the row group that was added last, counted over all files: the file with the smallest number has not
+    /// grown for the longest time.
     pub(super) touched: u64,
     claimed: ClaimedFile,
     end: u64,
@@ -60,7 +61,7 @@ impl PartialFile {
         self.end
     }
 
-    /// Number of rows in its row groups.
+    /// Number of rows in all row groups of the file.
     pub(super) fn row_count(&self) -> u64 {
         let groups = self.footer.iter().flat_map(FileFooter::groups);
         groups.map(|group| group.num_rows().max(0).unsigned_abs()).sum()
@@ -71,17 +72,17 @@ impl PartialFile {
         self.claimed.file.sync_all().map_err(self.file_error("write"))
     }
 
-    /// Adds a row group, or leaves the file as it was.
+    /// Adds a row group. If that fails, the file stays as it was.
     pub(super) fn append_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         // The block is encoded for this very offset, because the metadata has absolute offsets.
         let placed = group.encode_block_at(self.end).map_err(Error::Encode)?;
-        // Everything except the pages: the head and the footer of the block.
+        // The bytes of the block without its pages: the head and the footer.
         let footer_bytes = self.footer_bytes + (placed.block.len() - group.page_bytes()) as u64;
-        // The sum of both footers is more than the joint one, so the file can always be finished.
+        // The footers of the blocks together are longer than their joint footer, so the file can always be finished.
         let wanted = placed.block.len() as u64 + footer_bytes;
         reserve_space_beyond(&self.claimed.file, self.end, wanted).map_err(self.file_error("write"))?;
-        // If this fails, `end` is unchanged: bytes beyond it are overwritten later, or `finish_claimed_file` cuts them
-        // off.
+        // If the write fails, `end` is unchanged: bytes beyond `end` are overwritten later, or
+        // `finish_claimed_file` cuts them off.
         self.write_bytes(&placed.block)?;
         self.footer_bytes = footer_bytes;
         self.carried.add_records(group.carried);
@@ -93,7 +94,7 @@ impl PartialFile {
     }
 
     fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        // `end` moves only after the whole write, so a failed one leaves the file as it was.
+        // `end` moves only after the whole write, so a failed write leaves the file as it was.
         self.claimed.file.write_all_at(bytes, self.end).map_err(self.file_error("write"))?;
         self.end += bytes.len() as u64;
         Ok(())
@@ -103,10 +104,10 @@ impl PartialFile {
         Error::file(what, self.claimed.hidden.clone())
     }
 
-    /// Writes the footer and renames the file. It can be tried again.
+    /// Writes the footer and renames the file. After an error, the call may be repeated.
     pub(super) fn try_finish_file(&self) -> Result<FinishedFile, Error> {
-        // Each block already ends with a footer of its own. With one row group, this is the footer of the file,
-        // so no other one is written.
+        // Each block already ends with a footer of its own. In a file with one row group, this is also the
+        // footer of the file, so no other footer is written.
         let footer = self.footer.as_ref().filter(|footer| footer.groups().len() > 1);
         finish_claimed_file(&self.claimed, self.end, footer)
     }
@@ -130,7 +131,8 @@ pub(super) enum FinishedFile {
     Removed,
 }
 
-/// Ends a file after `end`, where its last block ends: writes `footer`, unless that of the last block is enough, and renames the file.
+/// Finishes a file whose last block ends at `end`: writes `footer` there, cuts off the rest, and renames the file.
+/// Without `footer`, the footer in the last block is the footer of the file.
 ///
 /// Each step may be repeated. A file that was renamed in an earlier attempt only has its directory synced.
 pub(super) fn finish_claimed_file(
@@ -139,7 +141,7 @@ pub(super) fn finish_claimed_file(
     footer: Option<&FileFooter>,
 ) -> Result<FinishedFile, Error> {
     let footer = footer.map_or(Ok(Vec::new()), FileFooter::encode_footer).map_err(Error::Encode)?;
-    // A failed write may have left bytes behind this length; they are cut off below.
+    // A failed write may have left more bytes than this; they are cut off below.
     let bytes = end + footer.len() as u64;
     let ClaimedFile { file, hidden, path } = claimed;
     if claimed.name_on_disk().map_err(Error::file("look for", hidden))? == NameOnDisk::Hidden {
@@ -166,7 +168,7 @@ pub(super) fn finish_claimed_file(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RecordMaker;
+    use crate::RecordExporter;
     use crate::columns::ExporterRow;
     use crate::constant_columns::ConstantColumns;
     use crate::sample::records;
@@ -174,7 +176,7 @@ mod tests {
     fn partial(directory: &Path) -> PartialFile {
         let rows: Vec<_> = records(10)
             .into_iter()
-            .map(|record| ExporterRow { record, source: RecordMaker::default() })
+            .map(|record| ExporterRow { record, source: RecordExporter::default() })
             .collect();
         let group =
             EncodedGroup::from_flows(HourPartition(None), &rows, &mut ConstantColumns::default()).unwrap();

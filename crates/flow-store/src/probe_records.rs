@@ -26,7 +26,7 @@ pub enum Error {
 /// Key of the header in the file's metadata.
 const PROBE_HEADER_METADATA_KEY: &str = "packetrig.probe.header";
 const ZSTD_LEVEL: i32 = 3;
-/// Rows of a row group.
+/// Maximum number of rows of a row group.
 const ROWS_PER_GROUP: usize = 1 << 16;
 
 type NumberColumn = fn(&ProbeRecord) -> Option<u64>;

@@ -1,4 +1,5 @@
-//! Progress of a collector: how much is stored of each exporter, for the next collector if this one is killed.
+//! Progress of a collector: how many records and packets of each exporter are stored. If the collector is killed, the
+//! next collector needs these counts.
 //!
 //! Records wait in memory until there are enough for a row group. A killed process loses them, and the next
 //! process cannot know that they had arrived. So whenever all received records are stored, the collector writes its
@@ -12,7 +13,8 @@ mod killed;
 pub use killed::KilledCollectorRecords;
 pub(super) use killed::read_oldest_note_time;
 
-use super::{Error, RecordMaker};
+use super::{Error, RecordExporter};
+use packetrig_flow::CarriedRecords;
 use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,21 +27,21 @@ use std::time::SystemTime;
 
 const PROGRESS_FILE_PREFIX: &str = ".collect-";
 const PROGRESS_FILE_SUFFIX: &str = ".progress";
-/// A file that is longer than this is replaced by one with a single line.
-const FILE_BYTES: u64 = 1 << 20;
+/// A progress file that is longer than this is replaced by a file with a single line.
+const MAX_PROGRESS_FILE_BYTES: u64 = 1 << 20;
 
-/// Stored amount of one exporter, and its own counts at that time.
+/// How many records and packets of one exporter are stored, and the exporter's own counts at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExporterProgress {
     pub records: u64,
     pub packets: u64,
-    /// Total number of packets that it had sent, by its last ledger.
+    /// Total number of packets that the exporter had sent, according to its last ledger.
     pub sent_packets: Option<u64>,
-    /// Packets of these that were sent before any collector of this directory listened.
+    /// Packets of `sent_packets` that were sent before any collector of this directory listened.
     pub lacking_packets: u64,
-    /// Its position in the sequence, if it exports over UDP.
+    /// The exporter's position in its sequence numbers, if it exports over UDP.
     pub numbers: Option<ProgressNumber>,
-    /// The exporter is a meter of a group: other meters report the same flows.
+    /// True if the exporter is a meter of a group: other meters report the same flows.
     pub is_of_group: bool,
 }
 
@@ -49,7 +51,7 @@ pub struct ProgressNumber {
     pub port: u16,
     pub protocol: String,
     pub next: u32,
-    /// Number of records that were stored then.
+    /// Number of stored records when `next` was noted.
     pub records: u64,
 }
 
@@ -69,34 +71,37 @@ impl ProgressNumber {
 }
 
 /// Progress of each exporter.
-pub type StoredProgress = BTreeMap<RecordMaker, ExporterProgress>;
+pub type StoredProgress = BTreeMap<RecordExporter, ExporterProgress>;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ProgressLine {
-    /// When everything was stored, in nanoseconds since 1970. `None` if that was when this line was written: then the
-    /// modification time of the file counts.
+    /// When all records that had arrived were stored, in nanoseconds since 1970. `None` if that was when this line was
+    /// written: then the modification time of the file counts.
     at_ns: Option<u64>,
     /// Identifies the file; 0 if its collector was killed before it wrote a line.
     number: u64,
-    /// Files of killed collectors whose amounts are included here. They still exist if the next collector was killed at its start.
+    /// Numbers of the progress files of killed collectors whose amounts this line includes. Such a file still exists if
+    /// the next collector was killed at its start.
     includes: Vec<u64>,
     /// A list and not a map, because keys of maps in JSON must be texts.
-    exporters: Vec<(RecordMaker, ExporterProgress)>,
+    exporters: Vec<(RecordExporter, ExporterProgress)>,
+    /// Records that could not be stored. The counts of their exporters include them.
+    given_up: CarriedRecords,
 }
 
 #[derive(Debug)]
 pub struct ProgressFile {
     file: File,
     path: PathBuf,
-    last: Option<StoredProgress>,
+    last: Option<(StoredProgress, CarriedRecords)>,
     number: u64,
     includes: Vec<u64>,
-    /// When everything was stored, by the clock of the file system.
+    /// When all records that had arrived were stored, by the clock of the file system.
     at_ns: u64,
 }
 
 impl ProgressFile {
-    /// Begins a file in a directory of records, with the amounts that killed collectors stored.
+    /// Creates a progress file in a directory of records. It begins with the amounts that killed collectors stored.
     pub fn create_in(directory: &Path, killed: &KilledCollectorRecords) -> Result<Self, Error> {
         for number in 0.. {
             let path = directory.join(format!("{PROGRESS_FILE_PREFIX}{number:03}{PROGRESS_FILE_SUFFIX}"));
@@ -110,30 +115,35 @@ impl ProgressFile {
             let number = RandomState::new().hash_one(process::id()).max(1);
             let mut begun =
                 Self { file, path, last: None, number, includes: killed.numbers.clone(), at_ns: 0 };
-            begun.record_stored_progress(&killed.stored)?;
+            begun.record_stored_progress(&killed.stored, killed.given_up)?;
             return Ok(begun);
         }
         Err(Error::Nothing { path: directory.to_owned() })
     }
 
-    /// Writes the progress. Everything that arrived until now must be stored.
-    pub fn record_stored_progress(&mut self, progress: &StoredProgress) -> Result<(), Error> {
+    /// Writes the progress. Every record that arrived until now must be stored or given up.
+    pub fn record_stored_progress(
+        &mut self,
+        progress: &StoredProgress,
+        given_up: CarriedRecords,
+    ) -> Result<(), Error> {
+        let now = (progress.clone(), given_up);
         // No record came since the last note, so another line and sync are not needed.
-        if self.last.as_ref() == Some(progress) {
+        if self.last.as_ref() == Some(&now) {
             return Ok(());
         }
-        let written = self.write_line(progress, None).and_then(|()| {
+        let written = self.write_line(&now, None).and_then(|()| {
             self.file.sync_data()?;
             Ok(unix_nanos(self.file.metadata()?.modified()?))
         });
         self.at_ns = written.map_err(Error::file("write", &self.path))?;
-        self.last = Some(progress.clone());
+        self.last = Some(now);
         Ok(())
     }
 
-    /// Adds the starting points of exporters that appeared since the last note, although not everything is stored.
+    /// Adds the starting points of exporters that appeared since the last note. Not all arrived records need be stored.
     pub fn record_starting_points(&mut self, begun: &StoredProgress) -> Result<(), Error> {
-        let mut amended = self.last.clone().unwrap_or_default();
+        let (mut amended, given_up) = self.last.clone().unwrap_or_default();
         for (maker, more) in begun {
             let has = amended.entry(*maker).or_default();
             has.numbers = has.numbers.take().or_else(|| more.numbers.clone());
@@ -142,6 +152,8 @@ impl ProgressFile {
                 (has.sent_packets, has.lacking_packets) = (more.sent_packets, more.lacking_packets);
             }
         }
+        // Records given up since then are not in the counts of this line, so they are not added here.
+        let amended = (amended, given_up);
         if self.last.as_ref() != Some(&amended) {
             self.write_line(&amended, Some(self.at_ns)).map_err(Error::file("write", &self.path))?;
             self.last = Some(amended);
@@ -149,20 +161,30 @@ impl ProgressFile {
         Ok(())
     }
 
-    fn write_line(&mut self, progress: &StoredProgress, at_ns: Option<u64>) -> io::Result<()> {
+    fn write_line(
+        &mut self,
+        (progress, given_up): &(StoredProgress, CarriedRecords),
+        at_ns: Option<u64>,
+    ) -> io::Result<()> {
         let exporters = progress.iter().map(|(maker, has)| (*maker, has.clone())).collect();
-        // A line that is cut short is not valid JSON: then the one before it counts.
+        // A line that is cut short is not valid JSON: then the line before it counts.
         let Self { number, includes, .. } = self;
-        let line = ProgressLine { at_ns, number: *number, includes: includes.clone(), exporters };
+        let line = ProgressLine {
+            at_ns,
+            number: *number,
+            includes: includes.clone(),
+            exporters,
+            given_up: *given_up,
+        };
         let text = serde_json::to_string(&line)? + "\n";
-        if self.file.metadata()?.len() > FILE_BYTES {
+        if self.file.metadata()?.len() > MAX_PROGRESS_FILE_BYTES {
             self.restart_progress_file(&text)
         } else {
             self.file.write_all(text.as_bytes())
         }
     }
 
-    /// Replaces the file by one that has only this line. Until then the old one counts.
+    /// Replaces the file by one that has only this line. Until the new file gets its name, the old one counts.
     fn restart_progress_file(&mut self, line: &str) -> io::Result<()> {
         let draft = self.path.with_extension("new");
         let mut file = private_files::create_file(&draft)?;
@@ -175,7 +197,7 @@ impl ProgressFile {
         Ok(())
     }
 
-    /// Removes the file: the collector has ended in order.
+    /// Removes the file. Called when the collector ends without being killed.
     pub fn remove_file(self) -> Result<(), Error> {
         fs::remove_file(&self.path).map_err(Error::file("remove", &self.path))
     }
@@ -194,7 +216,7 @@ mod tests {
     use crate::{ParquetOptions, ParquetSink, RecordSink};
     use std::time::Duration;
 
-    const MAKER: RecordMaker = RecordMaker { exporter: [7; 16], domain: 3 };
+    const MAKER: RecordExporter = RecordExporter { exporter: [7; 16], domain: 3 };
 
     fn store(directory: &Path, count: u16) {
         let mut sink = ParquetSink::new(ParquetOptions::new(directory)).unwrap();
@@ -214,7 +236,7 @@ mod tests {
             )])
         };
         let mut file = ProgressFile::create_in(directory.path(), &KilledCollectorRecords::default()).unwrap();
-        file.record_stored_progress(&progress(100)).unwrap();
+        file.record_stored_progress(&progress(100), CarriedRecords::default()).unwrap();
         // The clock of a file system has steps of a few milliseconds.
         std::thread::sleep(Duration::from_millis(30));
         store(directory.path(), 20);
@@ -223,7 +245,7 @@ mod tests {
             "it is alive"
         );
         // Another exporter appears while not everything is stored.
-        let other = RecordMaker { domain: 4, ..MAKER };
+        let other = RecordExporter { domain: 4, ..MAKER };
         let number = ProgressNumber { port: 9, protocol: "ipfix".into(), next: 5, records: 0 };
         let begun = ExporterProgress { numbers: Some(number.clone()), ..ExporterProgress::default() };
         file.record_starting_points(&StoredProgress::from([
@@ -253,20 +275,20 @@ mod tests {
                 &KilledCollectorRecords { stored: progress(1), ..Default::default() },
             )
             .unwrap();
-            file.file.write_all(&vec![b'\n'; usize::try_from(FILE_BYTES).unwrap()]).unwrap();
+            file.file.write_all(&vec![b'\n'; usize::try_from(MAX_PROGRESS_FILE_BYTES).unwrap()]).unwrap();
             file
         };
         let find = || KilledCollectorRecords::find_in(directory.path()).unwrap();
         let mut file = begin_long();
         let in_its_way = file.path.with_extension("new");
         fs::create_dir(&in_its_way).unwrap();
-        assert!(file.record_stored_progress(&progress(2)).is_err());
+        assert!(file.record_stored_progress(&progress(2), CarriedRecords::default()).is_err());
         drop(file);
         assert_eq!(find().stored[&MAKER].records, 1);
         find().remove_files().unwrap();
         fs::remove_dir(&in_its_way).unwrap();
         let mut file = begin_long();
-        file.record_stored_progress(&progress(3)).unwrap();
+        file.record_stored_progress(&progress(3), CarriedRecords::default()).unwrap();
         assert!(!find().has_killed_collector(), "it is alive");
         drop(file);
         assert_eq!(find().stored[&MAKER].records, 3);
@@ -281,10 +303,11 @@ mod tests {
                 ExporterProgress { records, packets, sent_packets: Some(packets), ..Default::default() };
             StoredProgress::from([(MAKER, has)])
         };
+        const GIVEN_UP: CarriedRecords = CarriedRecords { records: 1, packets: 7, bytes: 0 };
         let begin = |records, packets| {
             let mut file =
                 ProgressFile::create_in(directory.path(), &KilledCollectorRecords::default()).unwrap();
-            file.record_stored_progress(&progress(records, packets)).unwrap();
+            file.record_stored_progress(&progress(records, packets), GIVEN_UP).unwrap();
             file
         };
         let find = || KilledCollectorRecords::find_in(directory.path()).unwrap();
@@ -292,10 +315,10 @@ mod tests {
         let both = [begin(10, 100), begin(3, u64::MAX)];
         drop(both);
         let killed = find();
-        assert_eq!(killed.stored, progress(13, u64::MAX));
+        assert_eq!((&killed.stored, killed.given_up.packets), (&progress(13, u64::MAX), 14));
         // The next one is killed before it has removed their files.
         drop(ProgressFile::create_in(directory.path(), &killed).unwrap());
-        assert_eq!(find().stored, progress(13, u64::MAX));
+        assert_eq!((find().stored, find().given_up.packets), (progress(13, u64::MAX), 14));
         assert_eq!(find().files.len(), 3);
     }
 

@@ -26,14 +26,14 @@ const PROTOCOL_NAMES: [(u8, &str); 22] = [
     (137, "mpls-in-ip"),
 ];
 
-/// The name of a protocol, or its number.
+/// The name of a protocol; its number as text if it has no name here.
 pub fn protocol_name(number: u8) -> String {
     let named = PROTOCOL_NAMES.iter().find(|(known, _)| *known == number);
     named.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// The protocol of that name or number.
-pub fn protocol_number(text: &str) -> Option<u8> {
+/// Finds the number of a protocol from its name or its number as text; `None` if the text is neither.
+pub fn parse_protocol_number(text: &str) -> Option<u8> {
     let named =
         PROTOCOL_NAMES.iter().find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(number, _)| *number);
     named.or_else(|| text.parse().ok())
@@ -46,9 +46,9 @@ mod tests {
     #[test]
     fn names_and_numbers_are_read_back() {
         for known in 0..=u8::MAX {
-            assert_eq!(protocol_number(&protocol_name(known)), Some(known));
+            assert_eq!(parse_protocol_number(&protocol_name(known)), Some(known));
         }
-        assert_eq!((protocol_number("TCP"), protocol_number("icmp6")), (Some(6), Some(58)));
-        assert_eq!((protocol_number("256"), protocol_number("quic")), (None, None));
+        assert_eq!((parse_protocol_number("TCP"), parse_protocol_number("icmp6")), (Some(6), Some(58)));
+        assert_eq!((parse_protocol_number("256"), parse_protocol_number("quic")), (None, None));
     }
 }

@@ -1,13 +1,13 @@
 //! A sink on a separate thread, behind a bounded queue.
 //!
-//! Records of a source that can wait (a file, a connection) wait for room in the queue. Records of a source that cannot (UDP) never
-//! wait for a disk or a network: if the queue is full, they are dropped.
+//! Records of a source that can wait (a file, a TCP connection) wait for room in the queue. Records of a source that
+//! cannot wait (UDP) never wait for a disk or a network: if the queue is full, they are dropped.
 //!
-//! Invariant: the number of waiting records is bounded, and dropped records are in [`KeptCounts::queue_dropped`] and
-//! [`KeptCounts::lost`].
+//! Invariant: the number of waiting records is bounded, and dropped records are in [`SinkRecordCounts::queue_dropped`] and
+//! [`SinkRecordCounts::lost`].
 
 use super::sink::sum_carried;
-use super::{Error, KeptCounts, RecordMaker, RecordSink};
+use super::{Error, RecordExporter, RecordSink, SinkRecordCounts};
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_units::MonoTime;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,13 +17,13 @@ use std::thread::{self, JoinHandle};
 /// Maximum number of commands that wait in the queue; the number of waiting records is bounded, too.
 const MAX_QUEUED_COMMANDS: usize = 4096;
 
-/// Called on the sink's thread. The argument is true if none of the records that the sink took before still waits: each
-/// is stored or was given up.
-pub type StoredCallback = Box<dyn FnOnce(bool) + Send>;
+/// Called on the sink's thread, with the counts of the sink at that time. Records that the queue dropped
+/// are not in them.
+pub type StoredCallback = Box<dyn FnOnce(&SinkRecordCounts) + Send>;
 
 enum SinkCommand {
-    Records(Vec<FlowRecord>, RecordMaker),
-    Ledger(Box<MeterLedger>, RecordMaker, u64),
+    Records(Vec<FlowRecord>, RecordExporter),
+    Ledger(Box<MeterLedger>, RecordExporter, u64),
     Tick(MonoTime, Option<StoredCallback>),
     Flush,
 }
@@ -39,12 +39,12 @@ pub enum QueuePolicy {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    kept: KeptCounts,
+    kept: SinkRecordCounts,
     /// Records in the queue.
     queued: u64,
     /// The last error of the sink that was not returned yet.
     news: Option<Error>,
-    /// The thread has ended and takes nothing more.
+    /// True if the thread has ended and takes no more commands.
     has_ended: bool,
 }
 
@@ -60,7 +60,7 @@ impl SharedQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves room for `count` records. Returns whether there was room.
+    /// Reserves room for `count` records, and waits for it if the policy says so. Returns whether there was room.
     fn reserve_room(&self, count: u64, most: u64, policy: QueuePolicy) -> bool {
         let mut state = self.lock_state();
         while policy == QueuePolicy::Wait && !state.has_room(count, most) && !state.has_ended {
@@ -82,12 +82,12 @@ impl QueueState {
 #[derive(Debug)]
 pub struct QueuedSink {
     orders: Option<SyncSender<SinkCommand>>,
-    thread: Option<JoinHandle<(KeptCounts, Result<(), Error>)>>,
+    thread: Option<JoinHandle<(SinkRecordCounts, Result<(), Error>)>>,
     shared: Arc<SharedQueue>,
     records_most: u64,
     offered: CarriedRecords,
     dropped: CarriedRecords,
-    ended: Option<KeptCounts>,
+    ended: Option<SinkRecordCounts>,
 }
 
 impl std::fmt::Debug for SinkCommand {
@@ -121,35 +121,36 @@ impl QueuedSink {
         })
     }
 
-    /// Takes records of one source. The policy decides whether it waits for room or drops them.
+    /// Puts records of one exporter into the queue. If the queue is full, the policy decides whether this call waits or
+    /// drops the records. Returns the last error of the sink, which may concern earlier records.
     pub fn write_records_by(
         &mut self,
         records: &[FlowRecord],
-        source: RecordMaker,
+        source: RecordExporter,
         policy: QueuePolicy,
     ) -> Result<(), Error> {
         let carried = sum_carried(records);
         let count = records.len() as u64;
         self.offered.add_records(carried);
-        // Room is reserved first and the command is sent afterwards, without the lock: the thread needs it to make
-        // room.
+        // Room is reserved first and the command is sent afterwards, without the lock, because the thread needs the
+        // lock to make room.
         let has_room = self.orders.is_some() && self.shared.reserve_room(count, self.records_most, policy);
         if !has_room {
             self.dropped.add_records(carried);
         } else if !self.send_command(SinkCommand::Records(records.to_vec(), source), policy) {
-            // The queue of commands was full, or the thread has ended: the reserved room is given back.
+            // The queue of commands was full, or the thread has ended: the reserved room is released.
             self.shared.lock_state().queued -= count;
             self.dropped.add_records(carried);
         }
         self.take_error()
     }
 
-    /// Takes a ledger. The policy decides whether it waits for room or drops the ledger: ledgers are
-    /// cumulative, so the next one has all counts.
+    /// Puts a ledger into the queue. If the queue is full, the policy decides whether this call waits or drops the
+    /// ledger. Ledgers are cumulative, so the next one has all counts.
     pub fn write_ledger_by(
         &mut self,
         ledger: &MeterLedger,
-        source: RecordMaker,
+        source: RecordExporter,
         at_ns: u64,
         policy: QueuePolicy,
     ) -> Result<(), Error> {
@@ -191,7 +192,7 @@ fn run_sink(
     mut sink: Box<dyn RecordSink>,
     orders: &Receiver<SinkCommand>,
     shared: &SharedQueue,
-) -> (KeptCounts, Result<(), Error>) {
+) -> (SinkRecordCounts, Result<(), Error>) {
     // The guard is also dropped when the sink panics: writers that wait for room would otherwise wait without end.
     let _end = WakeWritersOnDrop(shared);
     for order in orders {
@@ -205,13 +206,13 @@ fn run_sink(
             SinkCommand::Tick(now, note) => {
                 let done = sink.on_tick(now);
                 if let Some(note) = note {
-                    note(sink.kept_counts().waiting.records == 0);
+                    note(&sink.kept_counts());
                 }
                 done
             }
             SinkCommand::Flush => sink.flush_records(),
         };
-        // Subtracted only after the sink has taken them: until then they are in memory, and count.
+        // Records leave the count only after the sink has taken them, because until then they take memory here.
         let mut state = shared.lock_state();
         state.queued -= taken;
         state.kept = sink.kept_counts();
@@ -226,11 +227,16 @@ fn run_sink(
 }
 
 impl RecordSink for QueuedSink {
-    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordExporter) -> Result<(), Error> {
         self.write_records_by(records, source, QueuePolicy::Drop)
     }
 
-    fn write_ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
+    fn write_ledger(
+        &mut self,
+        ledger: &MeterLedger,
+        source: RecordExporter,
+        at_ns: u64,
+    ) -> Result<(), Error> {
         self.write_ledger_by(ledger, source, at_ns, QueuePolicy::Drop)
     }
 
@@ -245,7 +251,7 @@ impl RecordSink for QueuedSink {
         self.take_error()
     }
 
-    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+    fn close_sink(&mut self) -> (SinkRecordCounts, Result<(), Error>) {
         // Closing the channel ends the thread, after everything that is still in the queue.
         self.orders = None;
         let ended = self.thread.take().map(JoinHandle::join);
@@ -261,7 +267,7 @@ impl RecordSink for QueuedSink {
                     self.offered.subtract_partial_counts(self.offered, stored),
                     self.dropped,
                 );
-                self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
+                self.ended = Some(SinkRecordCounts { stored, lost, ..SinkRecordCounts::default() });
                 Err(Error::Refused {
                     peer: "the thread of a sink for flow records".into(),
                     said: "the thread panicked; this is a bug in packetrig".into(),
@@ -272,11 +278,11 @@ impl RecordSink for QueuedSink {
         (self.kept_counts(), done)
     }
 
-    fn kept_counts(&self) -> KeptCounts {
-        // Offered and dropped records are counted here, the others by the sink on its thread. Records in neither
-        // account are waiting.
+    fn kept_counts(&self) -> SinkRecordCounts {
+        // This object counts offered and dropped records. The sink counts stored and lost records on its thread. All
+        // remaining records are waiting.
         let behind = self.ended.unwrap_or_else(|| self.shared.lock_state().kept);
-        let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
+        let mut kept = SinkRecordCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
         kept.lost.add_records(self.dropped);
         let offered = kept.offered;
         kept.waiting =
@@ -301,11 +307,11 @@ mod tests {
     /// A sink that stores what it is given as soon as it is let.
     struct GatedSink {
         open: Receiver<()>,
-        kept: KeptCounts,
+        kept: SinkRecordCounts,
     }
 
     impl RecordSink for GatedSink {
-        fn write_records(&mut self, records: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
+        fn write_records(&mut self, records: &[FlowRecord], _: RecordExporter) -> Result<(), Error> {
             self.open.recv().ok();
             self.kept.count_offered(records);
             self.kept.count_stored_records(sum_carried(records));
@@ -317,10 +323,10 @@ mod tests {
         fn flush_records(&mut self) -> Result<(), Error> {
             Err(Error::Refused { peer: "gate".into(), said: "no".into() })
         }
-        fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+        fn close_sink(&mut self) -> (SinkRecordCounts, Result<(), Error>) {
             (self.kept, Ok(()))
         }
-        fn kept_counts(&self) -> KeptCounts {
+        fn kept_counts(&self) -> SinkRecordCounts {
             self.kept
         }
     }
@@ -329,9 +335,9 @@ mod tests {
     fn slow_sink_drops_are_counted_without_blocking_writer() {
         let (gate, open) = mpsc::channel();
         let mut sink =
-            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+            QueuedSink::new(Box::new(GatedSink { open, kept: SinkRecordCounts::default() }), 25).unwrap();
         for _ in 0..10 {
-            sink.write_records(&records(10), RecordMaker::default()).unwrap();
+            sink.write_records(&records(10), RecordExporter::default()).unwrap();
             assert!(sink.kept_counts().is_balanced());
         }
         assert_eq!((sink.kept_counts().lost.records, sink.kept_counts().waiting.records), (80, 20));
@@ -340,7 +346,7 @@ mod tests {
         done.unwrap();
         assert_eq!((kept.stored.records, kept.lost.records, kept.waiting.records), (20, 80, 0));
         assert_eq!(kept.queue_dropped, kept.lost);
-        sink.write_records(&records(1), RecordMaker::default()).unwrap();
+        sink.write_records(&records(1), RecordExporter::default()).unwrap();
         assert_eq!(sink.kept_counts().lost.records, 81);
     }
 
@@ -348,13 +354,13 @@ mod tests {
     fn waiting_source_loses_nothing_to_slow_sink() {
         let (gate, open) = mpsc::channel();
         let mut sink =
-            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+            QueuedSink::new(Box::new(GatedSink { open, kept: SinkRecordCounts::default() }), 25).unwrap();
         let opener = thread::spawn(move || (0..11).try_for_each(|_| gate.send(())));
         for _ in 0..10 {
-            sink.write_records_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+            sink.write_records_by(&records(10), RecordExporter::default(), QueuePolicy::Wait).unwrap();
         }
         // The batch alone is more than the queue holds: it waits until the queue is empty.
-        sink.write_records_by(&records(30), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+        sink.write_records_by(&records(30), RecordExporter::default(), QueuePolicy::Wait).unwrap();
         let (kept, done) = sink.close_sink();
         done.unwrap();
         opener.join().unwrap().unwrap();
@@ -365,7 +371,7 @@ mod tests {
     struct BrokenSink;
 
     impl RecordSink for BrokenSink {
-        fn write_records(&mut self, _: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
+        fn write_records(&mut self, _: &[FlowRecord], _: RecordExporter) -> Result<(), Error> {
             panic!("as wanted");
         }
         fn on_tick(&mut self, _: MonoTime) -> Result<(), Error> {
@@ -374,11 +380,11 @@ mod tests {
         fn flush_records(&mut self) -> Result<(), Error> {
             Ok(())
         }
-        fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
-            (KeptCounts::default(), Ok(()))
+        fn close_sink(&mut self) -> (SinkRecordCounts, Result<(), Error>) {
+            (SinkRecordCounts::default(), Ok(()))
         }
-        fn kept_counts(&self) -> KeptCounts {
-            KeptCounts::default()
+        fn kept_counts(&self) -> SinkRecordCounts {
+            SinkRecordCounts::default()
         }
     }
 
@@ -386,7 +392,7 @@ mod tests {
     fn nobody_waits_for_a_sink_that_has_ended() {
         let mut sink = QueuedSink::new(Box::new(BrokenSink), 25).unwrap();
         for _ in 0..10 {
-            sink.write_records_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+            sink.write_records_by(&records(10), RecordExporter::default(), QueuePolicy::Wait).unwrap();
         }
         let (kept, done) = sink.close_sink();
         assert!(done.is_err() && kept.is_balanced(), "{kept:?}");
@@ -397,17 +403,17 @@ mod tests {
     fn sink_note_is_called_after_earlier_records() {
         let (gate, open) = mpsc::channel();
         let mut sink =
-            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+            QueuedSink::new(Box::new(GatedSink { open, kept: SinkRecordCounts::default() }), 25).unwrap();
         let (called, calls) = mpsc::channel();
-        sink.write_records(&records(10), RecordMaker::default()).unwrap();
+        sink.write_records(&records(10), RecordExporter::default()).unwrap();
         sink.run_due_work_then_call(
             MonoTime::from_nanos(1),
-            Box::new(move |is_all| called.send(is_all).unwrap()),
+            Box::new(move |kept| called.send(kept.stored.records).unwrap()),
         )
         .unwrap();
         assert!(calls.try_recv().is_err(), "the sink has not taken them yet");
         gate.send(()).unwrap();
-        assert!(calls.recv().unwrap());
+        assert_eq!(calls.recv().unwrap(), 10);
         sink.close_sink().1.unwrap();
     }
 
@@ -415,7 +421,7 @@ mod tests {
     fn news_of_the_thread_arrive() {
         let (_gate, open) = mpsc::channel();
         let mut sink =
-            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+            QueuedSink::new(Box::new(GatedSink { open, kept: SinkRecordCounts::default() }), 25).unwrap();
         // The thread may be quick enough to have refused before it is asked for news.
         let at_once = sink.flush_records();
         sink.close_sink().1.unwrap();

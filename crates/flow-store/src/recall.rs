@@ -1,4 +1,4 @@
-//! Recent records of groups of meters, for a collector that is started again.
+//! Reads recent records of groups of meters, for a collector that is started again.
 
 use super::Error;
 use super::filter::FlowFilter;
@@ -39,8 +39,8 @@ pub struct RecentRecords {
 }
 
 impl RecentRecords {
-    /// Finds the files that were written within `last` before the newest one. If the directory has no note of its first
-    /// use, writes one: the earliest end of a flow in these files, or `now_ns` without files.
+    /// Finds the files that were written within `last` before the newest file. If the directory has no note of its
+    /// first use, writes one with the earliest end of a flow in these files, or with `now_ns` if there are no files.
     ///
     /// A collector that was killed may have stored nothing yet. Without the note, the next one could not tell packets that
     /// nobody stored from packets that another collector had stored in another directory before.
@@ -49,8 +49,8 @@ impl RecentRecords {
             Err(Error::Nothing { .. }) => ListedFiles::default(),
             all => all?,
         };
-        let files = files_written_within(all, last);
-        let ends = flow_end_range(&files)?;
+        let files = retain_recently_written_files(all, last);
+        let ends = read_flow_end_range(&files)?;
         let first_use_ns = read_or_write_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
         let newest_ns = ends.map_or(now_ns, |(_, last_ns)| last_ns);
         // Older files are not read, or may have been removed.
@@ -76,7 +76,8 @@ impl RecentRecords {
     }
 }
 
-/// Returns the time of the directory's first use; `otherwise_ns`, which is noted, if there is no note that can be read.
+/// Reads the note of the directory's first use. If there is no readable note, writes one with
+/// `otherwise_ns` and returns `otherwise_ns`.
 fn read_or_write_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
     let path = directory.join(FIRST_USE_FILE_NAME);
     let noted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
@@ -96,7 +97,7 @@ fn read_or_write_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, E
     Ok(otherwise_ns)
 }
 
-fn files_written_within(mut files: ListedFiles, last: Nanos) -> ListedFiles {
+fn retain_recently_written_files(mut files: ListedFiles, last: Nanos) -> ListedFiles {
     let written =
         |path: &PathBuf| path.metadata().and_then(|facts| facts.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let times: Vec<SystemTime> = files.iter().map(written).collect();
@@ -108,7 +109,7 @@ fn files_written_within(mut files: ListedFiles, last: Nanos) -> ListedFiles {
 }
 
 /// The earliest and the latest end of a flow in some files.
-fn flow_end_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
+fn read_flow_end_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut all: Option<(u64, u64)> = None;
     scan_records(files, &FlowFilter::default(), &[FLOW_END_COLUMN], &mut |chunk, rows| {
         for end_ns in rows.iter().map(|row| chunk.column(FLOW_END_COLUMN).number_at(*row)) {
@@ -126,7 +127,7 @@ fn record_with_history(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
     let history =
         FlowHistory::from_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
     let number = |name: &str| chunk.column(name).number_at(row);
-    // A file has one start and one end of a flow, so both halves get the same times.
+    // A file has one start and one end for both directions of a flow, so both halves get the same times.
     let (first_ns, last_ns) = (number("flowStartNanoseconds"), number(FLOW_END_COLUMN));
     let half = |[packets, bytes, frame_bytes]: [&str; 3]| FlowHalf {
         packets: number(packets),
@@ -149,8 +150,8 @@ fn record_with_history(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
 mod tests {
     use super::*;
     use crate::sample::{SECOND, THIRTEEN, record, records};
-    use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
-    use packetrig_flow::collect::{GroupOptions, GroupedFlows};
+    use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
+    use packetrig_flow::collect::{GroupOptions, GroupRecordJoiner};
     use packetrig_flow::{CountTotals, DirectionHistory, Landmark, LandmarkKind, RecordOriginMark};
 
     /// Record `number` as a meter of a group reports it, with so many packets since its flow began.
@@ -173,20 +174,20 @@ mod tests {
 
     fn store(directory: &Path, records: &[FlowRecord]) {
         let mut sink = ParquetSink::new(ParquetOptions::new(directory)).unwrap();
-        sink.write_records(records, RecordMaker::default()).unwrap();
+        sink.write_records(records, RecordExporter::default()).unwrap();
         sink.close_sink().1.unwrap();
     }
 
     #[test]
     fn restarted_collector_stores_only_new_records() {
         let directory = tempfile::tempdir().unwrap();
-        let mut before = GroupedFlows::new(GroupOptions::default(), THIRTEEN - SECOND);
+        let mut before = GroupRecordJoiner::new(GroupOptions::default(), THIRTEEN - SECOND);
         let stored: Vec<_> =
-            (0..50).filter_map(|n| before.keep_unstored_packets(of_group(n, 1, 10), 1).next()).collect();
+            (0..50).filter_map(|n| before.reduce_to_unstored_packets(of_group(n, 1, 10), 1).next()).collect();
         assert_eq!(stored.len(), 50);
         store(directory.path(), &[stored, records(20)].concat());
         let recent = recent_records(directory.path(), THIRTEEN);
-        let mut again = GroupedFlows::new(GroupOptions::default(), recent.since_ns());
+        let mut again = GroupRecordJoiner::new(GroupOptions::default(), recent.since_ns());
         let mut recalled = 0;
         recent
             .for_each_group_record(&mut |record| {
@@ -196,14 +197,17 @@ mod tests {
             .unwrap();
         assert_eq!(recalled, 50);
         for n in 0..50 {
-            assert!(again.keep_unstored_packets(of_group(n, 2, 10), 2).next().is_none(), "{n} comes again");
+            assert!(
+                again.reduce_to_unstored_packets(of_group(n, 2, 10), 2).next().is_none(),
+                "{n} comes again"
+            );
             assert_eq!(
-                again.keep_unstored_packets(of_group(n, 2, 13), 2).next().map(|new| new.packets()),
+                again.reduce_to_unstored_packets(of_group(n, 2, 13), 2).next().map(|new| new.packets()),
                 Some(3)
             );
         }
         assert_eq!(
-            again.keep_unstored_packets(of_group(60, 2, 7), 2).next().map(|new| new.packets()),
+            again.reduce_to_unstored_packets(of_group(60, 2, 7), 2).next().map(|new| new.packets()),
             Some(7)
         );
     }

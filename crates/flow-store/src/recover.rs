@@ -7,7 +7,7 @@
 
 use super::Error;
 use super::encode::WritableTable;
-use super::files::{ClaimedFile, finished_name};
+use super::files::{ClaimedFile, finished_path_of};
 use super::partial::{FinishedFile, finish_claimed_file};
 use super::replacement::finish_replacements;
 use super::row_group::PARQUET_MAGIC;
@@ -21,7 +21,7 @@ use unfinished_file::UnfinishedFile;
 
 mod unfinished_file;
 
-/// Extension of a file that has no whole row group, and is not the beginning of one either.
+/// Extension that a file gets if it is damaged and has no whole row group.
 const DAMAGED_FILE_EXTENSION: &str = "damaged";
 
 /// Result of a recovery.
@@ -29,23 +29,24 @@ const DAMAGED_FILE_EXTENSION: &str = "damaged";
 pub struct RecoveredFiles {
     /// Files that were finished.
     pub files: u64,
-    /// Flow records in these files; ledgers are not counted.
+    /// Flow records in the finished files; rows of ledgers are not counted.
     pub records: u64,
-    /// Files that ended in an incomplete row group; its records are lost. Files without any other row group count, too.
+    /// Files that ended in an incomplete row group, whose records are lost. Files without any other
+    /// row group count, too.
     pub cut_files: u64,
-    /// Bytes of these row groups on the disk.
+    /// Bytes of the incomplete row groups on the disk.
     pub cut_bytes: u64,
     /// Damaged parts of files, each with one or more row groups, after a power cut or on a bad disk. Their records are
     /// lost.
     pub damaged_groups: u64,
-    /// Files without any whole row group; they are kept, and their names end in `.damaged`.
+    /// Damaged files without any whole row group. They stay on the disk, and their names end in `.damaged`.
     pub damaged_files: u64,
     /// Files that could not be finished, with the reason.
     pub failures: Vec<String>,
 }
 
 impl RecoveredFiles {
-    /// Returns whether nothing was found.
+    /// Returns whether the recovery found nothing to do.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -74,7 +75,7 @@ pub fn recover_files(directory: &Path) -> Result<RecoveredFiles, Error> {
     Ok(recovered)
 }
 
-/// Like [`recover_files`], for a directory into which records will be written: it may be empty or missing tables.
+/// Like [`recover_files`], for a directory into which records will be written: it may be empty or have no tables yet.
 pub fn recover_before_writing(directory: &Path) -> Result<RecoveredFiles, Error> {
     match recover_files(directory) {
         Err(Error::Nothing { .. }) => Ok(RecoveredFiles::default()),
@@ -87,7 +88,7 @@ fn hidden_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     let tables = WritableTable::ALL.map(|table| directory.join(table.name()));
     if !is_in_table_directory(directory) && tables.iter().all(|table| !table.is_dir()) {
-        // A missing or unreadable directory is a better error than one without records.
+        // A missing or unreadable directory has its own error, which says more than that there are no records.
         fs::read_dir(directory).map_err(Error::file("read", directory))?;
         return Err(Error::Nothing { path: directory.to_owned() });
     }
@@ -101,12 +102,12 @@ fn hidden_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn is_hidden_path(path: &Path) -> bool {
-    finished_name(path).is_some()
+    finished_path_of(path).is_some()
 }
 
 /// Returns whether a directory is that of a table or of a partition, by its name.
 fn is_in_table_directory(directory: &Path) -> bool {
-    // Resolved first: `.` or a link has no telling name.
+    // The path is resolved first, because `.` or the name of a link does not show what the directory is.
     let name = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let name = name.file_name().unwrap_or_default().to_string_lossy();
     let is_partition = name.starts_with("date=") || name.starts_with("hour=");
@@ -116,17 +117,17 @@ fn is_in_table_directory(directory: &Path) -> bool {
 fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Error> {
     let opened = OpenOptions::new().read(true).write(true).open(hidden);
     let file = match opened {
-        // The process of the file has finished it since the directory was read.
+        // The process that wrote the file has finished it since the directory was read.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.map_err(Error::file("open", hidden))?,
     };
-    // The lock decides whether the process of the file is alive; without it the file must not be touched.
+    // If another process has locked the file, that process is alive, and the file must not be touched.
     let claimed =
         ClaimedFile::claim_existing_file(file, hidden.to_owned()).map_err(Error::file("lock", hidden))?;
     let Some(claimed) = claimed else { return Ok(()) };
     let unfinished = UnfinishedFile::from_file(&claimed.file).map_err(Error::file("read", hidden))?;
     if let Some(footer) = &unfinished.footer {
-        // Row groups may have been found after damage, and that may include the first bytes of the file.
+        // The damage before a found row group may include the magic at the start of the file, so it is written again.
         claimed.file.write_all_at(&PARQUET_MAGIC, 0).map_err(Error::file("write", hidden))?;
         // The footer in the last block is enough for one row group, unless that block is not at the end.
         let footer = (footer.groups().len() > 1 || unfinished.damaged_groups > 0).then_some(footer);
@@ -135,7 +136,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
         }
         recovered.files += 1;
     } else if unfinished.damaged_groups > 0 {
-        // Renamed, so that the next recovery does not try it again and a person finds it.
+        // The file is renamed, so that the next recovery does not try it again and a person finds it.
         fs::rename(hidden, claimed.path.with_added_extension(DAMAGED_FILE_EXTENSION))
             .map_err(Error::file("rename", hidden))?;
         recovered.damaged_files += 1;

@@ -4,7 +4,7 @@
 //! .flows-000007.parquet.merging     the new file, until it has its name
 //! .flows-000007.parquet.replaces    which files it replaces: written before the new file gets its name
 //! ```
-//! Step 1: the new file is written and synced. Step 2: its note is written and synced. Step 3: it gets its name.
+//! Step 1: the new file is written and synced. Step 2: its note is written and synced. Step 3: the file gets its name.
 //! Step 4: the old files are removed. Step 5: the note is removed. During steps 2 to 5, this process alone has
 //! the lock of the table, so no reader is active. A reader that finds a note leaves out the files in it, if the
 //! new file is there; the next recovery completes steps 4 and 5.
@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 const MERGING_FILE_SUFFIX: &str = ".merging";
 const REPLACES_FILE_SUFFIX: &str = ".replaces";
 
-/// Content of a note.
+/// Content of the note of a new file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReplacementNote {
     /// Names of the files in the same directory that the new file replaces.
@@ -38,7 +38,7 @@ pub(super) struct ReplacementNote {
 }
 
 /// Hidden name of a new file that replaces old ones, until it is complete.
-pub(super) fn merging_name(path: &Path) -> PathBuf {
+pub(super) fn merging_file_path(path: &Path) -> PathBuf {
     hidden_file_name(path, MERGING_FILE_SUFFIX)
 }
 
@@ -47,7 +47,7 @@ fn hidden_file_name(path: &Path, extension: &str) -> PathBuf {
     path.with_file_name(format!(".{name}{extension}"))
 }
 
-/// The new file that a hidden name with this extension belongs to.
+/// Returns the path of the new file to which a hidden file with this extension belongs; `None` for other names.
 fn new_file_of_hidden_name(hidden: &Path, extension: &str) -> Option<PathBuf> {
     let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(extension)?;
     let path = hidden.with_file_name(name);
@@ -59,7 +59,7 @@ pub(super) fn is_replacement_note(path: &Path) -> bool {
 }
 
 /// Removes from `files` the files that a newer file has replaced, according to `notes`.
-pub(super) fn leave_out_replaced_files(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
+pub(super) fn remove_replaced_files_from_list(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
     let mut replaced = BTreeSet::new();
     for note in notes {
         let Some(path) = new_file_of_hidden_name(note, REPLACES_FILE_SUFFIX).filter(|path| path.exists())
@@ -93,7 +93,7 @@ pub(super) fn write_replacement_note(path: &Path, content: &ReplacementNote) -> 
         .map_err(Error::file("write", note))
 }
 
-/// Deletes the files that a new file replaces, and its note. This can be repeated.
+/// Deletes the files that a new file replaces, then its note. The call may be repeated.
 pub(super) fn delete_replaced_files(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(path);
     let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(content.modified_ns);
@@ -126,14 +126,14 @@ pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
     if left.is_empty() {
         return Ok(());
     }
-    // If the lock is taken, the next recovery tries again. Readers do not depend on this: they follow the notes.
+    // If another process has the lock, the next recovery tries again. Readers do not need that: they follow the notes.
     let Some(_lock) = try_lock_table_exclusively(table) else { return Ok(()) };
     for hidden in left {
         match new_file_of_hidden_name(&hidden, REPLACES_FILE_SUFFIX) {
             Some(path) if path.exists() => match read_note(&hidden).map_err(Error::file("read", &hidden))? {
                 Some(content) => {
                     delete_replaced_files(&path, &content)?;
-                    // The name that reserved the number; a recovery leaves it alone beside the finished file.
+                    // The empty file that reserved the number. A recovery ignores it if the finished file exists.
                     remove_unless_growing(&hidden_file_name(&path, UNFINISHED_FILE_EXTENSION))?;
                 }
                 None => remove_if_exists(&hidden)?,

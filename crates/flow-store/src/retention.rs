@@ -25,14 +25,14 @@ pub struct FileToRemove {
     pub file: PathBuf,
     pub bytes: u64,
     pub records: u64,
-    /// Time of its latest record, nanoseconds since 1970.
+    /// Time of the file's latest record, nanoseconds since 1970.
     pub latest_ns: u64,
-    /// `size`, `age` or `free`.
+    /// The limit that is exceeded: `size`, `age` or `free`.
     pub why: &'static str,
 }
 
 #[derive(Debug)]
-pub(super) struct RetentionKeeper {
+pub(super) struct DirectoryRetention {
     directory: PathBuf,
     limits: RetentionLimits,
     found: FinishedFiles,
@@ -42,7 +42,7 @@ pub(super) struct RetentionKeeper {
     pub(super) removed: RemovedFiles,
 }
 
-impl RetentionKeeper {
+impl DirectoryRetention {
     pub(super) fn new(directory: &Path, limits: RetentionLimits) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -72,28 +72,29 @@ impl RetentionKeeper {
         self.remove_oldest_files()
     }
 
-    /// Free bytes of the disk; `None` without a limit on them.
+    /// Free bytes of the disk; `None` if there is no limit for them, or if they cannot be read.
     fn free_bytes(&self) -> Option<u64> {
         self.limits.free.and_then(|_| disk::free_bytes(&self.directory).ok())
     }
 
-    /// The exceeded limit because of which the oldest file has to be removed; `None` if there is no such limit or
-    /// no file. `free`: free bytes of the disk, plus the bytes that this pass has removed.
+    /// Returns a limit that is exceeded, so that the oldest file has to be removed; `None` if there is no such limit or
+    /// no file. `free` is the free bytes of the disk, plus the bytes that this pass has removed.
     fn exceeded_limit(&self, free: Option<u64>) -> Option<ExceededLimit> {
         let stored = StoredAmounts {
             bytes: self.found.total_bytes().saturating_add(self.written),
             oldest_ns: Some(self.found.files.front()?.latest_ns),
             now_ns: clock::wall_clock_ns(),
         };
-        self.limits.limit_exceeded_by(&stored, || free)
+        self.limits.find_exceeded_limit(&stored, || free)
     }
 
     fn remove_oldest_files(&mut self) -> Result<(), Error> {
         self.remove_files_beyond_limits(self.free_bytes())
     }
 
-    /// `free` is read once for all removals. If a query still reads a removed file, its space becomes free
-    /// later; space that is already free must not count twice.
+    /// Removes the oldest files until no limit is exceeded. The free bytes are not read again after each
+    /// removal, because the space of a file that a query still reads becomes free later. Instead, `free` grows
+    /// by the size of each removed file.
     fn remove_files_beyond_limits(&mut self, mut free: Option<u64>) -> Result<(), Error> {
         while let Some(why) = self.exceeded_limit(free)
             && let Some(oldest) = self.found.files.pop_front()
@@ -104,7 +105,7 @@ impl RetentionKeeper {
                     self.removed.count_file(oldest.bytes, oldest.flow_records(), why);
                     remove_empty_partition(&oldest.path);
                 }
-                // Another process has removed it.
+                // Another process has removed the file.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 // The file stays, and newer files must not be removed in its place.
                 Err(error) => {
@@ -119,7 +120,7 @@ impl RetentionKeeper {
 }
 
 /// Removes the directories of an hour and of its day if they are empty. A directory with files is never
-/// removed, and a writer that has just made one tries again.
+/// removed. A writer that has just created an empty one gets an error and tries again later.
 fn remove_empty_partition(file: &Path) {
     // Only directories with packetrig's names are removed: a user may keep files in other directories.
     let hour = file.parent();
@@ -130,7 +131,7 @@ fn remove_empty_partition(file: &Path) {
         && fs::remove_dir(hour).is_ok()
         && let Some(day) = hour.parent().filter(|path| is_partition(path, "date="))
     {
-        // The directory of the day mostly still has other hours.
+        // The directory of the day usually still has other hours, and is then not removed.
         drop(fs::remove_dir(day));
     }
 }
@@ -138,7 +139,7 @@ fn remove_empty_partition(file: &Path) {
 /// The files of a directory that have to be removed now because of the limits, oldest first.
 pub fn list_files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<FileToRemove>, Error> {
     // A dry run uses the same decisions as a removal, so that it shows what will happen.
-    let mut keeper = scanned_keeper(directory, limits)?;
+    let mut keeper = scan_retention_directory(directory, limits)?;
     let mut to_remove = Vec::new();
     let mut free = keeper.free_bytes();
     while let Some(why) = keeper.exceeded_limit(free)
@@ -158,18 +159,18 @@ pub fn list_files_to_remove(directory: &Path, limits: RetentionLimits) -> Result
 
 /// Removes the oldest files of a directory until it is within the limits.
 pub fn remove_old_files(directory: &Path, limits: RetentionLimits) -> Result<RemovedFiles, Error> {
-    let mut keeper = scanned_keeper(directory, limits)?;
+    let mut keeper = scan_retention_directory(directory, limits)?;
     keeper.remove_oldest_files()?;
     Ok(keeper.removed)
 }
 
-fn scanned_keeper(directory: &Path, limits: RetentionLimits) -> Result<RetentionKeeper, Error> {
+fn scan_retention_directory(directory: &Path, limits: RetentionLimits) -> Result<DirectoryRetention, Error> {
     // A missing directory, or one without records, means that the user gave a wrong name.
     fs::read_dir(directory).map_err(Error::file("read", directory))?;
     if WritableTable::ALL.iter().all(|table| !directory.join(table.name()).is_dir()) {
         return Err(Error::Nothing { path: directory.to_owned() });
     }
-    let mut keeper = RetentionKeeper::new(directory, limits);
+    let mut keeper = DirectoryRetention::new(directory, limits);
     keeper.found.rescan(directory)?;
     Ok(keeper)
 }

@@ -2,7 +2,7 @@
 
 use packetrig_units::{MonoTime, Nanos};
 
-/// Wait after the first failure; it doubles with each further one.
+/// Wait after the first failure; it doubles with each further failure.
 const FIRST_RETRY_WAIT: Nanos = Nanos::from_secs(1);
 const MAX_RETRY_WAIT: Nanos = Nanos::from_secs(30);
 
@@ -19,8 +19,8 @@ struct PlannedRetry {
 }
 
 impl RetryTimer {
-    /// Returns whether the last attempt succeeded, or failed long enough ago. Without a
-    /// time it is always due.
+    /// Returns whether the next attempt may be made: the last attempt succeeded, or failed
+    /// long enough ago. Without a time (`now`), an attempt may always be made.
     pub(super) fn is_due(&self, now: Option<MonoTime>) -> bool {
         self.planned.as_ref().is_none_or(|planned| now.is_none_or(|now| now >= planned.at))
     }

@@ -1,7 +1,8 @@
 //! One row group of Parquet, and the footer that makes it a file.
 //!
-//! In a growing file, each row group is a block: a head with lengths and checksums, the pages, and the footer of a file with only this
-//! row group. So a process that is killed leaves whole blocks, each with everything that is needed to read it.
+//! In a growing file, each row group is a block: a head with lengths and checksums, the pages, and the footer that a
+//! file with only this row group would have. So a killed process leaves whole blocks, each with everything that is
+//! needed to read it.
 //!
 //! ```text
 //! PAR1 | head, pages, footer | head, pages, footer | … | footer of all
@@ -54,8 +55,8 @@ impl fmt::Debug for EncodedGroup {
     }
 }
 
-/// A row group at its place in a file.
-pub(super) struct PlacedGroup {
+/// A row group that is encoded for one offset in a file.
+pub(super) struct EncodedBlock {
     pub(super) block: Vec<u8>,
     pub(super) footer: FileFooter,
 }
@@ -127,7 +128,7 @@ impl EncodedGroup {
     ) -> std::result::Result<Self, Error> {
         let FileInMemory { metadata, bytes: mut pages } =
             FileInMemory::encode_file(table, write).map_err(Error::Encode)?;
-        // Only the pages are kept: the footer depends on their place in a file, so it is made later.
+        // Only the pages are kept. The footer depends on the offset of the pages in a file, so it is made later.
         let end = metadata.row_groups().iter().map(|group| pages_range(group).end).max().unwrap_or(0);
         pages.truncate(clamp_to_usize(end));
         pages.drain(..PARQUET_MAGIC.len().min(pages.len()));
@@ -139,9 +140,9 @@ impl EncodedGroup {
     }
 
     /// Encodes the block of this row group for the offset `start` of a file.
-    pub(super) fn encode_block_at(&self, start: u64) -> Result<PlacedGroup> {
-        // The offset moves the pages from their place in memory, after the magic, to their later place after
-        // the block's head.
+    pub(super) fn encode_block_at(&self, start: u64) -> Result<EncodedBlock> {
+        // The pages move by this many bytes: from their offset in memory, after the magic, to their offset in the
+        // file, after the block's head.
         let by = (start + RowGroupBlockHead::ENCODED_BYTES as u64).cast_signed() - FIRST_ROW_GROUP_OFFSET;
         let groups = self.metadata.row_groups().iter().map(|group| shift_group_offsets(group, by));
         let footer = FileFooter {
@@ -155,7 +156,7 @@ impl EncodedGroup {
             pages_checksum: crc32c(&self.pages),
             footer_checksum: crc32c(&encoded),
         };
-        Ok(PlacedGroup { block: [&head.to_bytes()[..], &self.pages, &encoded].concat(), footer })
+        Ok(EncodedBlock { block: [&head.to_bytes()[..], &self.pages, &encoded].concat(), footer })
     }
 }
 
@@ -178,7 +179,7 @@ impl FileInMemory {
 }
 
 impl FileFooter {
-    /// The footer with a file's metadata.
+    /// Makes a footer from the metadata of a file.
     pub(super) fn from_metadata(metadata: &ParquetMetaData) -> Self {
         Self { file: metadata.file_metadata().clone(), groups: metadata.row_groups().to_vec() }
     }

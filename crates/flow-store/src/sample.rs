@@ -18,7 +18,7 @@ pub(super) fn address(number: u16) -> [u8; 16] {
     address
 }
 
-/// A record with numbers that follow from `number`, of a flow that began this many seconds after 13:00.
+/// A record whose values are computed from `number`. Its flow began `number` seconds after 13:00.
 pub(super) fn record(number: u16) -> FlowRecord {
     let n = u64::from(number);
     let start = THIRTEEN + n * SECOND;
@@ -89,7 +89,7 @@ pub(super) fn foreign_record(number: u16) -> FlowRecord {
     FlowRecord { foreign: Some(Arc::new(foreign)), ..record(number) }
 }
 
-/// Records from 0 to before `count`.
+/// The first `count` records, from record 0 on.
 pub(super) fn records(count: u16) -> Vec<FlowRecord> {
     (0..count).map(record).collect()
 }

@@ -1,10 +1,11 @@
 //! Reads files of records: only the wanted columns, a few thousand rows at a time.
 //!
-//! It reads packetrig's files of all versions, and other files with columns of the same names and kinds. A missing column counts as
-//! zero, and so does a null. Row groups that cannot have selected rows, according to their statistics, are skipped. In the remaining
-//! row groups, the filter's columns are read first; the other columns are read only where the filter selects rows.
+//! A scan reads packetrig's files of all versions, and other files with columns of the same names and kinds. A missing
+//! column counts as zero, and so does a null. Row groups that cannot have selected rows, according to their statistics,
+//! are skipped. In the remaining row groups, the filter's columns are read first; the other columns are read only where
+//! the filter selects rows.
 //!
-//! Invariant: memory does not grow with the files.
+//! Invariant: memory does not grow with the size of the files.
 
 mod groups;
 mod readers;
@@ -15,14 +16,14 @@ use super::cells::ColumnCells;
 use super::columns::{ExporterRow, FlowColumn, flow_columns};
 use super::encode::WritableTable;
 use super::filter::FlowFilter;
-use super::replacement::{is_replacement_note, leave_out_replaced_files};
+use super::replacement::{is_replacement_note, remove_replaced_files_from_list};
 use super::table_lock::TableReadLocks;
 use super::walk::files_below;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::statistics::Statistics;
-use readers::{PortionSink, ScanReadEnd, ScanRequest};
+use readers::{PortionSink, ScanRequest, ScanStopReason};
 use selection::RowSelection;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -33,11 +34,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Rows read at a time.
+/// Maximum number of rows that are read at a time, as one chunk.
 const ROWS_PER_READ: usize = 8192;
 /// Maximum number of threads that read.
 const MAX_READERS: usize = 8;
-/// Maximum number of chunks that each of them reads ahead.
+/// Maximum number of chunks that each reading thread reads ahead.
 const MAX_CHUNKS_AHEAD: usize = 2;
 
 /// Some rows, column by column.
@@ -59,7 +60,7 @@ pub(super) struct RowPlace {
 }
 
 impl RowChunk {
-    /// Some columns of records that are in no file.
+    /// Makes a chunk of records that are not in a file, with some of their columns.
     pub(super) fn from_rows(rows: &[ExporterRow], columns: &[&'static str]) -> Self {
         let columns = columns.iter().map(|&name| {
             let column = flow_columns().iter().find(|column| column.name == name);
@@ -74,7 +75,7 @@ impl RowChunk {
         RowPlace { row: self.first.row + row, ..self.first }
     }
 
-    /// The values of a column.
+    /// The values of a column; [`ColumnCells::Missing`] if the chunk does not have it.
     pub fn column(&self, name: &str) -> &ColumnCells {
         let found = self.columns.iter().find(|(known, _)| *known == name);
         found.map_or(&ColumnCells::Missing, |(_, cells)| cells)
@@ -85,7 +86,7 @@ fn column_cells(column: &FlowColumn, rows: &[ExporterRow]) -> ColumnCells {
     ColumnCells::from_values(column.kind, rows.iter().map(|row| column.value_in_row(row)))
 }
 
-/// A span of time for the start of flows: nanoseconds since 1970, `to_ns` exclusive.
+/// A time span for the start of flows, in nanoseconds since 1970; `to_ns` is exclusive. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSpan {
     pub from_ns: Option<u64>,
@@ -99,7 +100,7 @@ impl TimeSpan {
     }
 }
 
-/// Listed files. While this exists, no compaction replaces them; retention may still remove some.
+/// A list of files. While the list exists, no compaction replaces the files; retention may still remove some.
 #[derive(Debug, Default)]
 pub struct ListedFiles {
     paths: Vec<PathBuf>,
@@ -114,7 +115,7 @@ impl ListedFiles {
         self.locks.add_locks(more.locks);
     }
 
-    /// Keeps only some of the files.
+    /// Removes the files for which `is_kept` returns false from the list.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&PathBuf) -> bool) {
         self.paths.retain(is_kept);
     }
@@ -128,13 +129,13 @@ impl Deref for ListedFiles {
     }
 }
 
-/// The files of flow records among `places`, which are directories and files; sorted by name within a directory.
+/// Lists the files of flow records in `places`, which are directories and files. The files of a directory are sorted.
 pub fn list_flow_files(places: &[PathBuf]) -> Result<ListedFiles, Error> {
     list_files_of_table(places, WritableTable::Flows)
 }
 
-/// The files of ledgers among `places`.
-pub(super) fn ledger_files(places: &[PathBuf]) -> Result<ListedFiles, Error> {
+/// Lists the files of ledgers in `places`, which are directories and files.
+pub(super) fn list_ledger_files(places: &[PathBuf]) -> Result<ListedFiles, Error> {
     list_files_of_table(places, WritableTable::MeterStats)
 }
 
@@ -158,7 +159,7 @@ fn list_files(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, 
             let (notes, mut found): (Vec<_>, Vec<_>) =
                 files_below(place, &is_wanted)?.into_iter().partition(|path| is_replacement_note(path));
             // The notes of a killed compaction tell which files a newer one replaces.
-            leave_out_replaced_files(&mut found, &notes);
+            remove_replaced_files_from_list(&mut found, &notes);
             // A directory may have no ledgers: not every meter sends them.
             if found.is_empty() && table == WritableTable::Flows {
                 return Err(Error::Nothing { path: place.clone() });
@@ -272,9 +273,9 @@ fn map_selection<T: Send>(
             let (request, map) = (&request, &map);
             scope.spawn(move || {
                 let mut sink = PortionSender { sender: &sender, map };
-                if let Err(ScanReadEnd::Failed(error)) = share.read_portions(request, &mut sink) {
+                if let Err(ScanStopReason::Failed(error)) = share.read_portions(request, &mut sink) {
                     // If the receiver is gone, nobody needs the error either.
-                    drop(sender.send(ReaderDelivery::Failed(Box::new(error))));
+                    drop(sender.send(ReaderMessage::Failed(Box::new(error))));
                 }
             });
             receiver
@@ -283,8 +284,8 @@ fn map_selection<T: Send>(
     })
 }
 
-/// Counts the rows that a filter selects. Several threads do this, each with its own counter; returns the
-/// counters. Which rows a counter gets depends on the number of threads.
+/// Calls `count` with the rows that a filter selects. Several threads do this, each with its own counter. Returns
+/// the counters. Which rows a counter gets depends on the number of threads.
 pub(super) fn count_records<C: Send>(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
@@ -315,9 +316,9 @@ pub(super) fn count_records<C: Send>(
         for counter in counted {
             match counter {
                 Ok(counter) => counters.push(counter),
-                Err(ScanReadEnd::Failed(error)) => failed = failed.or(Some(error)),
+                Err(ScanStopReason::Failed(error)) => failed = failed.or(Some(error)),
                 // Another reader has failed.
-                Err(ScanReadEnd::Unwanted) => {}
+                Err(ScanStopReason::Unwanted) => {}
             }
         }
         failed.map_or(Ok(counters), Err)
@@ -326,20 +327,20 @@ pub(super) fn count_records<C: Send>(
 
 /// Passes on the messages of the readers: one portion of each reader in turn, until none is left.
 fn deliver_in_order<T>(
-    shares: &[Receiver<ReaderDelivery<T>>],
+    shares: &[Receiver<ReaderMessage<T>>],
     each: &mut dyn FnMut(T) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     // Portion n is read by reader n modulo their number, so taking turns gives the order of the files.
     for share in shares.iter().cycle() {
         loop {
             match share.recv() {
-                Ok(ReaderDelivery::Chunk(chunk)) => {
+                Ok(ReaderMessage::Chunk(chunk)) => {
                     if each(chunk).is_break() {
                         return Ok(());
                     }
                 }
-                Ok(ReaderDelivery::Failed(error)) => return Err(*error),
-                Ok(ReaderDelivery::PortionEnd) => break,
+                Ok(ReaderMessage::Failed(error)) => return Err(*error),
+                Ok(ReaderMessage::PortionEnd) => break,
                 // The channel is closed, so this reader had no portion in this turn, and neither have those after it.
                 Err(_) => return Ok(()),
             }
@@ -349,7 +350,7 @@ fn deliver_in_order<T>(
 }
 
 /// A message of a reader thread.
-enum ReaderDelivery<T> {
+enum ReaderMessage<T> {
     Chunk(T),
     Failed(Box<Error>),
     /// See [`PortionSink::end_portion`].
@@ -358,17 +359,17 @@ enum ReaderDelivery<T> {
 
 /// Sends the chunks to the thread that brings them into order.
 struct PortionSender<'a, T, F> {
-    sender: &'a SyncSender<ReaderDelivery<T>>,
+    sender: &'a SyncSender<ReaderMessage<T>>,
     map: &'a F,
 }
 
 impl<T, F: Fn(RowChunk, Vec<usize>) -> T> PortionSink for PortionSender<'_, T, F> {
-    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanReadEnd> {
-        self.sender.send(ReaderDelivery::Chunk((self.map)(chunk, rows))).map_err(|_| ScanReadEnd::Unwanted)
+    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanStopReason> {
+        self.sender.send(ReaderMessage::Chunk((self.map)(chunk, rows))).map_err(|_| ScanStopReason::Unwanted)
     }
 
-    fn end_portion(&mut self) -> Result<(), ScanReadEnd> {
-        self.sender.send(ReaderDelivery::PortionEnd).map_err(|_| ScanReadEnd::Unwanted)
+    fn end_portion(&mut self) -> Result<(), ScanStopReason> {
+        self.sender.send(ReaderMessage::PortionEnd).map_err(|_| ScanStopReason::Unwanted)
     }
 }
 
@@ -380,16 +381,16 @@ struct PortionCounter<'a, C, F> {
 }
 
 impl<C, F: Fn(&mut C, &RowChunk, &[usize])> PortionSink for PortionCounter<'_, C, F> {
-    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanReadEnd> {
-        // If one reader fails, the counters of the other readers are dropped.
+    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanStopReason> {
+        // If one reader fails, the counters of the other readers are dropped, so the other readers stop, too.
         if self.has_failed.load(Ordering::Relaxed) {
-            return Err(ScanReadEnd::Unwanted);
+            return Err(ScanStopReason::Unwanted);
         }
         (self.count)(&mut self.counter, &chunk, &rows);
         Ok(())
     }
 
-    fn end_portion(&mut self) -> Result<(), ScanReadEnd> {
+    fn end_portion(&mut self) -> Result<(), ScanStopReason> {
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Makes records of stored rows, so that they can be sent again.
+//! Converts stored rows back into records, so that they can be sent again.
 //!
 //! Two kinds of values are left out: fields without a column (`otherFields`), and the histories of
 //! groups of meters.
@@ -6,7 +6,7 @@
 use super::columns::flow_columns;
 use super::filter::FlowFilter;
 use super::scan::{RowChunk, map_records};
-use super::{Error, RecordMaker};
+use super::{Error, RecordExporter};
 use packetrig_flow::element::tunnel_by_name;
 use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, ForeignFields, TunnelKind};
 use packetrig_units::{clamp_to_u8, clamp_to_u16, clamp_to_u32};
@@ -15,9 +15,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A record and the exporter that it came from.
-pub type StoredRecord = (FlowRecord, RecordMaker);
+pub type StoredRecord = (FlowRecord, RecordExporter);
 
-/// Calls `each` with the records that a filter selects, some at a time, in the order of files and rows, until it stops.
+/// Calls `each` with the records that a filter selects, a list at a time, in the order of files and
+/// rows, until `each` stops.
 pub fn for_each_record(
     files: &[PathBuf],
     filter: &FlowFilter,
@@ -94,7 +95,7 @@ impl StoredRow<'_> {
             ttl_max: self.column_u8("maximumTTL"),
             tos: self.column_u8("ipClassOfService"),
             icmp: self.column_u16("icmpTypeCode"),
-            // The columns have entries without their time to live.
+            // The columns have label stack entries without the TTL byte.
             mpls: ["mplsTopLabelStackSection", "mplsLabelStackSection2", "mplsLabelStackSection3"]
                 .map(|name| self.column_u32(name) << 8),
             source_mac: self.column_mac("sourceMacAddress"),
@@ -108,7 +109,7 @@ impl StoredRow<'_> {
             ..FlowRecord::default()
         };
         record.foreign = (routes != ForeignFields::default()).then(|| Arc::new(routes));
-        let maker = RecordMaker {
+        let maker = RecordExporter {
             exporter: self.column_address("exporterIPv6Address"),
             domain: self.column_u32("observationDomainId"),
         };

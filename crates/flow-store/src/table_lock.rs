@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Levels from a file up to the directory of its table: hour, day, table.
+/// Number of directory levels from a file up to its table: hour, day, table.
 const LEVELS_BELOW_TABLE: usize = 3;
 
 /// Shared locks of the tables that a reader reads.
@@ -29,7 +29,7 @@ impl TableReadLocks {
         let mut has_new = false;
         let mut last = None;
         for file in files {
-            // Files of one hour are listed together, so most of them need no look at the path.
+            // Files of one hour are listed together, so for most of them the table is already known.
             let parent = file.parent();
             if parent == last {
                 continue;

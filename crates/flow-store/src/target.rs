@@ -7,8 +7,8 @@ use super::{Error, ParquetOptions, ParquetSink, RecordSink};
 use std::fmt;
 use std::str::FromStr;
 
-/// `DIR`, `kafka://broker[:port][,…]/topic` or `clickhouse://[user@]host[:port]/[database.]table`. A password is never part of
-/// it, because every user of the machine can read command lines. See [`StoreTarget::set_password`].
+/// `DIR`, `kafka://broker[:port][,…]/topic` or `clickhouse://[user@]host[:port]/[database.]table`. A password is never
+/// part of the text, because every user of the machine can read command lines. See [`StoreTarget::set_password`].
 #[derive(Clone, Debug)]
 pub enum StoreTarget {
     Directory(ParquetOptions),
@@ -19,7 +19,7 @@ pub enum StoreTarget {
 }
 
 impl StoreTarget {
-    /// Sets the user's password, for a target that has one.
+    /// Sets the password of the ClickHouse user. Fails for targets of other kinds.
     pub fn set_password(&mut self, password: String) -> Result<(), Error> {
         let Self::ClickHouse(options) = self else {
             return Err(Error::Target {
@@ -51,8 +51,8 @@ impl FromStr for StoreTarget {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // The text is part of the error. If it contains a password by mistake, that is removed.
-        parse_target(text).map_err(|why| Error::Target { text: without_scheme(&without_password(text)), why })
+        // The error quotes the text, but without a password that the user may have written by mistake.
+        parse_target(text).map_err(|why| Error::Target { text: without_scheme(&hide_password(text)), why })
     }
 }
 
@@ -111,7 +111,7 @@ fn has_password(rest: &str) -> bool {
     rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }
 
-fn without_password(text: &str) -> String {
+fn hide_password(text: &str) -> String {
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     if !has_password(rest) {
         return text.to_owned();

@@ -7,7 +7,7 @@ const ALL_FLAGS_LETTER: char = 'X';
 const ALL_FLAGS_MASK: u64 = 0x3f;
 
 /// The letters of the bits that are set; bits without a letter follow as a number.
-pub fn tcp_flag_letters(bits: u64) -> String {
+pub fn format_tcp_flags(bits: u64) -> String {
     let letters = TCP_FLAG_LETTERS.chars().enumerate();
     let mut text: String =
         letters.filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect();
@@ -18,8 +18,8 @@ pub fn tcp_flag_letters(bits: u64) -> String {
     text
 }
 
-/// The bits of letters; `None` for unknown or repeated letters.
-pub(super) fn tcp_flag_mask(text: &str) -> Option<u64> {
+/// Returns the bits of the flags with these letters; `None` for unknown or repeated letters, or if there are none.
+pub(super) fn parse_tcp_flags(text: &str) -> Option<u64> {
     let mut mask = 0;
     for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
         // The index of a letter in `TCP_FLAG_LETTERS` is the number of its bit.
@@ -40,17 +40,17 @@ mod tests {
     #[test]
     fn tcp_flag_letters_round_trip() {
         for bits in 1..1 << TCP_FLAG_LETTERS.len() {
-            assert_eq!(tcp_flag_mask(&tcp_flag_letters(bits)), Some(bits));
-            assert_eq!(tcp_flag_mask(&tcp_flag_letters(bits).to_lowercase()), Some(bits));
+            assert_eq!(parse_tcp_flags(&format_tcp_flags(bits)), Some(bits));
+            assert_eq!(parse_tcp_flags(&format_tcp_flags(bits).to_lowercase()), Some(bits));
         }
         assert_eq!(
-            (tcp_flag_mask("X"), tcp_flag_mask(""), tcp_flag_mask("SS"), tcp_flag_mask("SQ")),
+            (parse_tcp_flags("X"), parse_tcp_flags(""), parse_tcp_flags("SS"), parse_tcp_flags("SQ")),
             (Some(0x3f), None, None, None)
         );
     }
 
     #[test]
     fn flags_have_letters_or_numbers() {
-        assert_eq!([0x12, 0x1c2, 0x802, 0].map(tcp_flag_letters), ["SA", "SECN", "S+0x800", ""]);
+        assert_eq!([0x12, 0x1c2, 0x802, 0].map(format_tcp_flags), ["SA", "SECN", "S+0x800", ""]);
     }
 }

@@ -1,12 +1,13 @@
-//! The largest groups of records, in bounded memory.
+//! Finds the largest groups of records, in bounded memory.
 //!
-//! A record has two halves, one for each direction. If a grouping distinguishes source from destination, each half counts for itself
-//! and the filter is applied to each half. So one-way and two-way records of the same traffic give the same answer. In any other
-//! grouping both halves count for one group.
+//! A record has two halves, one for each direction. If a grouping distinguishes source from destination, each half
+//! counts separately, and the filter is applied to each half. So one-way and two-way records of the same traffic give
+//! the same answer. In any other grouping, both halves count for one group.
 //!
 //! Groups that do not fit into memory are counted in further scans (`counter`).
 //!
-//! Invariant: a group that is shown has all its records. At most [`MAX_GROUPS`] groups are counted at once, by all threads together.
+//! Invariant: the totals of a shown group include all of its records. All threads together count at most
+//! [`MAX_GROUPS`] groups at once.
 
 mod compare;
 mod counter;
@@ -19,17 +20,19 @@ use super::Error;
 use super::filter::{FlowFilter, per_second};
 use super::grouping::{FlowGrouping, GroupValue};
 use super::scan::{RowChunk, ScanTerms, count_records};
-pub use compare::{ChangeKind, CompareAnswer, CompareQuestion, ComparedSide, GroupChange, compare_groups};
+pub use compare::{
+    ChangeKind, ComparedSide, GroupChange, GroupComparison, GroupComparisonQuery, compare_groups,
+};
 use counter::{CountedGroups, GroupCounter};
 use serde::Serialize;
-pub use series::{MAX_SERIES, MAX_STEPS, NoSeriesReason, TopSeries, top_series};
+pub use series::{MAX_SERIES, MAX_STEPS, TopSeries, TopSeriesError, compute_top_series};
 use std::path::PathBuf;
 
 /// Maximum number of groups counted at once.
 pub const MAX_GROUPS: usize = 1 << 19;
 
 #[derive(Clone, Debug)]
-pub struct TopQuestion {
+pub struct TopGroupsQuery {
     pub grouping: FlowGrouping,
     pub order: TopOrder,
     /// Maximum number of groups that are shown.
@@ -40,7 +43,7 @@ pub struct TopQuestion {
     pub least_bytes: u64,
 }
 
-impl TopQuestion {
+impl TopGroupsQuery {
     /// Asks for the largest groups, without a minimum size.
     pub const fn new(grouping: FlowGrouping, order: TopOrder, most: usize) -> Self {
         Self { grouping, order, most, least_packets: 0, least_bytes: 0 }
@@ -66,7 +69,8 @@ pub enum TopOrder {
 /// Flows, packets and bytes of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GroupTotals {
-    /// Flows, counted by their first parts. A grouping that distinguishes source from destination counts each direction.
+    /// Number of flows. A flow with several records counts once, with its first record. A grouping that distinguishes
+    /// source from destination counts each direction.
     pub flows: u64,
     pub packets: u64,
     pub bytes: u64,
@@ -76,10 +80,10 @@ pub struct GroupTotals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupSum {
     pub sum: GroupTotals,
-    /// First packet, nanoseconds since 1970.
+    /// Time of the first packet, nanoseconds since 1970.
     pub first_ns: u64,
     pub last_ns: u64,
-    /// Records of sampled packets among them. The totals count packets that were metered.
+    /// Number of records of sampled packets. The totals count only the packets that were metered.
     pub sampled_records: u64,
 }
 
@@ -92,16 +96,16 @@ pub struct TopGroup {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TopAnswer {
+pub struct TopGroupsResult {
     /// The largest groups, largest first.
     pub groups: Vec<TopGroup>,
     /// All groups together, including groups that are too small to be shown.
     pub total: GroupSum,
     /// Number of all groups.
     pub groups_seen: u64,
-    /// The number of groups is an estimate, because they did not fit in memory. All other numbers are exact.
+    /// True if `groups_seen` is an estimate, because the groups did not fit into memory. All other numbers are exact.
     pub groups_are_estimated: bool,
-    /// Files were removed or replaced between two scans: groups may lack the records in them.
+    /// True if files were removed or replaced between two scans: groups may lack records of these files.
     pub files_have_changed: bool,
 }
 
@@ -120,28 +124,28 @@ pub(super) const TOP_COLUMNS: [&str; 8] = [
 pub fn find_top_groups(
     files: &[PathBuf],
     filter: &FlowFilter,
-    question: &TopQuestion,
-) -> Result<TopAnswer, Error> {
-    top_groups_with(&ScanTerms::default(), files, filter, question)
+    question: &TopGroupsQuery,
+) -> Result<TopGroupsResult, Error> {
+    find_top_groups_with_limits(&ScanTerms::default(), files, filter, question)
 }
 
-/// Like [`find_top_groups`], on other terms.
-pub fn top_groups_with(
+/// Like [`find_top_groups`], with limits for the scan.
+pub fn find_top_groups_with_limits(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
     filter: &FlowFilter,
-    question: &TopQuestion,
-) -> Result<TopAnswer, Error> {
-    top_groups_within(terms, files, filter, question, MAX_GROUPS)
+    question: &TopGroupsQuery,
+) -> Result<TopGroupsResult, Error> {
+    find_top_groups_within_bound(terms, files, filter, question, MAX_GROUPS)
 }
 
-fn top_groups_within(
+fn find_top_groups_within_bound(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
     filter: &FlowFilter,
-    question: &TopQuestion,
+    question: &TopGroupsQuery,
     bound: usize,
-) -> Result<TopAnswer, Error> {
+) -> Result<TopGroupsResult, Error> {
     Ok(build_top_answer(question, count_groups(terms, files, filter, question, bound)?))
 }
 
@@ -150,7 +154,7 @@ fn count_groups(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
     filter: &FlowFilter,
-    question: &TopQuestion,
+    question: &TopGroupsQuery,
     bound: usize,
 ) -> Result<CountedGroups, Error> {
     let scan = TopScan::new(&question.grouping, filter);
@@ -195,7 +199,8 @@ impl<'a> TopScan<'a> {
         Self { grouping, filter, reverse: filter.to_reversed() }
     }
 
-    /// The records that are scanned, once for both directions: a record with either half is selected, and each half is filtered again.
+    /// The filter of the scan, which reads a record once for both directions. It selects a record if either half is
+    /// selected. Each half is filtered again afterwards.
     pub(super) fn selection(&self) -> FlowFilter {
         if self.grouping.distinguishes_direction() {
             self.filter.or(&self.reverse)
@@ -229,9 +234,9 @@ impl<'a> TopScan<'a> {
         direction: FlowDirection,
         add: &mut impl FnMut(&[u8], GroupSum),
     ) {
-        let keys = self.grouping.row_keys(chunk, direction == FlowDirection::Reverse);
+        let keys = self.grouping.group_keys_of_rows(chunk, direction == FlowDirection::Reverse);
         // The columns are looked up once for the chunk and not for each row.
-        let columns = TOP_COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
+        let columns = TOP_COLUMNS.map(|name| chunk.column(name).numbers_of_first_rows(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         // One buffer for all rows: only new groups allocate.
         let mut key = Vec::new();
@@ -247,12 +252,12 @@ impl<'a> TopScan<'a> {
     }
 }
 
-fn build_top_answer(question: &TopQuestion, counted: CountedGroups) -> TopAnswer {
+fn build_top_answer(question: &TopGroupsQuery, counted: CountedGroups) -> TopGroupsResult {
     let groups = counted
         .largest
         .into_iter()
         .map(|(key, has)| TopGroup { values: question.grouping.read_values(&key), has });
-    TopAnswer {
+    TopGroupsResult {
         groups: groups.collect(),
         total: counted.total,
         groups_seen: counted.groups,
@@ -285,7 +290,7 @@ fn sum_record_half(values: [u64; TOP_COLUMNS.len()], direction: FlowDirection) -
 }
 
 impl TopOrder {
-    /// Returns whether it is a sum over the records of a group: such a value only grows while records are read.
+    /// Returns whether the order is by a sum over the records of a group. A sum only grows while records are read.
     #[must_use]
     pub const fn is_sum_order(self) -> bool {
         matches!(self, Self::Bytes | Self::Packets | Self::Flows)
@@ -293,7 +298,7 @@ impl TopOrder {
 }
 
 impl GroupSum {
-    /// The value that the group is ordered by. Rates are whole numbers here; without a duration they are zero.
+    /// The value that the group is ordered by. Rates are rounded down here; they are zero if the duration is zero.
     pub fn order_value(&self, order: TopOrder) -> u64 {
         let duration_ns = self.duration_ns();
         let GroupTotals { flows, packets, bytes } = self.sum;
@@ -308,17 +313,17 @@ impl GroupSum {
         }
     }
 
-    /// Packets per second, with decimals. A single packet has no rate.
+    /// Packets per second, with decimals; `None` if the duration is zero.
     pub fn packet_rate(&self) -> Option<f64> {
         ratio_to_three_decimals(self.sum.packets as f64 * 1e9, self.duration_ns())
     }
 
-    /// Bits per second, with decimals.
+    /// Bits per second, with decimals; `None` if the duration is zero.
     pub fn bit_rate(&self) -> Option<f64> {
         ratio_to_three_decimals(self.sum.bytes as f64 * 8e9, self.duration_ns())
     }
 
-    /// Mean size of a packet, with decimals.
+    /// Average bytes of a packet, with decimals; `None` without packets.
     pub fn packet_size(&self) -> Option<f64> {
         ratio_to_three_decimals(self.sum.bytes as f64, self.sum.packets)
     }
@@ -327,14 +332,14 @@ impl GroupSum {
         self.last_ns.saturating_sub(self.first_ns)
     }
 
-    /// Adds a sum that may be empty, such as that of a thread that has read no records.
+    /// Adds a sum that may be empty, such as the sum of a thread that has read no records.
     fn merge_sum(&mut self, other: Self) {
         if other.sum != GroupTotals::default() {
             self.add_sum(other);
         }
     }
 
-    /// Adds another sum, which is not empty. An empty sum has no time, so the first one that is added sets it.
+    /// Adds a sum that is not empty. An empty sum has no times, so the first sum that is added sets `first_ns`.
     fn add_sum(&mut self, other: Self) {
         let is_first = self.sum == GroupTotals::default();
         self.first_ns = if is_first { other.first_ns } else { self.first_ns.min(other.first_ns) };

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Maximum number of buckets of a timeline; records of further buckets are only counted.
+/// Maximum number of buckets of a timeline; records of further buckets are left out of it, and counted.
 pub const MAX_BUCKETS: usize = 10_000;
 /// Number of buckets to aim at if no length is given.
 const DEFAULT_BUCKET_COUNT: u64 = 24;
@@ -22,25 +22,25 @@ const BUCKET_LENGTHS_S: [u64; 14] =
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowTotals {
     pub records: u64,
-    /// Flows (counted by first parts), packets and bytes of IP.
+    /// Flows (each counted with its first record), packets, and bytes of IP packets.
     #[serde(flatten)]
     pub sum: GroupTotals,
     /// Bytes of whole frames, without FCS.
     pub frame_bytes: u64,
     /// Records of flows that may have lost packets before the meter.
     pub records_with_loss: u64,
-    /// Records with packets that were merged before the meter and count as one: too few packets and bytes.
+    /// Records with too few packets and bytes, because packets were merged before the meter and counted as one.
     pub records_with_merges: u64,
     /// Records of sampled packets. All sums count the packets that were metered: they are not multiplied by the interval.
     pub sampled_records: u64,
-    /// First packet, nanoseconds since 1970; absent if there are no records.
+    /// Time of the first packet, nanoseconds since 1970; absent if there are no records.
     pub first_ns: Option<u64>,
     pub last_ns: Option<u64>,
     pub protocols: BTreeMap<u8, TotalsRow>,
     pub bucket_ns: u64,
     /// Sums by the start of flows (nanoseconds since 1970). Empty buckets are left out.
     pub timeline: BTreeMap<u64, TotalsRow>,
-    /// Records that are not in the timeline, because it had too many buckets: the earliest are kept.
+    /// Records that are not in the timeline, because it had too many buckets: the earliest buckets are kept.
     pub beside_timeline: u64,
 }
 
@@ -68,17 +68,18 @@ const TOTAL_COLUMNS: [&str; 13] = [
     "samplingInterval",
 ];
 
-/// Sums of the records that a filter selects. The timeline has buckets of the given length, or about 24 of a usual length.
+/// Sums up the records that a filter selects. The timeline has buckets of the given length; without one, at most about
+/// 24 buckets of a usual length.
 pub fn flow_totals(
     files: &[PathBuf],
     filter: &FlowFilter,
     bucket: Option<Nanos>,
 ) -> Result<FlowTotals, Error> {
-    flow_totals_with(&ScanTerms::default(), files, filter, bucket)
+    sum_flow_totals_with_limits(&ScanTerms::default(), files, filter, bucket)
 }
 
-/// Like [`flow_totals`], on other terms.
-pub fn flow_totals_with(
+/// Like [`flow_totals`], with limits for the scan.
+pub fn sum_flow_totals_with_limits(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
     filter: &FlowFilter,
@@ -131,7 +132,7 @@ impl TotalsCounter {
 
     fn count_chunk(&mut self, chunk: &RowChunk, rows: &[usize]) {
         // The columns are looked up once for the chunk and not for each row.
-        let columns = TOTAL_COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
+        let columns = TOTAL_COLUMNS.map(|name| chunk.column(name).numbers_of_first_rows(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         // Records are sorted by their start, so a bucket is looked up once for many of them.
         let mut current = (0, TotalsRow::default());
@@ -151,7 +152,8 @@ impl TotalsCounter {
         self.add_to_timeline(current.0, current.1);
     }
 
-    /// Adds the records of a bucket. Flows with random times must not fill the memory with buckets, so only the earliest are kept.
+    /// Adds the records of a bucket. Only the earliest buckets are kept, because flows with random times must not fill
+    /// the memory with buckets.
     fn add_to_timeline(&mut self, bucket: u64, row: TotalsRow) {
         let FlowTotals { timeline, beside_timeline, .. } = &mut self.totals;
         if row.records == 0 {
@@ -175,7 +177,7 @@ impl TotalsCounter {
         for (row, more) in self.protocols.iter_mut().zip(other.protocols) {
             row.add_row(more);
         }
-        // Only buckets that both tables still have are complete.
+        // A bucket is complete only if neither timeline has left it out.
         self.timeline_end = self.timeline_end.min(other.timeline_end);
         let timeline = std::mem::take(&mut self.totals.timeline);
         for (bucket, row) in timeline.into_iter().chain(other.totals.timeline) {
@@ -216,7 +218,7 @@ impl FlowTotals {
         };
         self.records += 1;
         self.sum.add_totals(sum);
-        // Saturating: files of other programs may have any number.
+        // The sums saturate, because files of other programs may have any numbers.
         self.frame_bytes = self.frame_bytes.saturating_add(frame_bytes).saturating_add(frame_bytes_back);
         self.records_with_loss = self.records_with_loss.saturating_add(loss);
         self.records_with_merges = self.records_with_merges.saturating_add(merged);
@@ -277,7 +279,7 @@ mod tests {
     }
     use crate::sample::{SECOND, THIRTEEN, records};
     use crate::scan::list_flow_files;
-    use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+    use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
     use packetrig_flow::FlowRecord;
 
     #[test]
@@ -285,7 +287,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
         let given = records(5000);
-        sink.write_records(&given, RecordMaker::default()).unwrap();
+        sink.write_records(&given, RecordExporter::default()).unwrap();
         sink.close_sink().1.unwrap();
         let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
         let totals = flow_totals(&files, &FlowFilter::default(), None).unwrap();

@@ -1,4 +1,4 @@
-//! The files in a directory of records.
+//! Lists the files in a directory of records.
 //!
 //! The directory of a table may be a symbolic link, for example to another disk. Other links are not followed, because
 //! the same files might be found twice. Directories with names that begin with `.` or `_`, and files that disappear

@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
 use packetrig_flow::parse::{FrameParser, ParseOptions};
-use packetrig_flow::{FlowOutlet, FlowRecord, FlowTable, MemoryHints, PacketInfo, TableOptions};
+use packetrig_flow::{FlowEventReceiver, FlowRecord, FlowTable, MemoryHints, PacketInfo, TableOptions};
 use packetrig_units::Nanos;
 use std::hint::black_box;
 
@@ -36,7 +36,7 @@ impl MemoryHints for Machine {
 #[derive(Default)]
 struct Sink(u64);
 
-impl FlowOutlet for Sink {
+impl FlowEventReceiver for Sink {
     fn on_record(&mut self, record: &FlowRecord) {
         self.0 += record.packets();
     }

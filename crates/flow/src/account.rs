@@ -1,7 +1,8 @@
-//! The ledger as a list of numbered, named values: how it travels in options records of IPFIX and in SIM.
+//! The meter's ledger as a list of numbered, named counts, which are called accounts. Options records of IPFIX and SIM
+//! carry the ledger in this form.
 //!
-//! The numbers are element numbers of the enterprise [`ENTERPRISE_NUMBER`]. A number is never given to another account;
-//! new accounts are added at the end.
+//! The numbers are element numbers of the enterprise [`ENTERPRISE_NUMBER`]. A number is never reused for another
+//! account; new accounts are added at the end.
 
 use crate::ledger::MeterLedger;
 
@@ -9,17 +10,17 @@ use crate::ledger::MeterLedger;
 /// uses it until it has its own number. IPFIX exports describe these elements (RFC 5610).
 pub const ENTERPRISE_NUMBER: u32 = 32473;
 
-/// Placeholder for a value that is not known.
+/// Sent in place of a count that the meter does not know.
 pub const UNKNOWN_VALUE: u64 = u64::MAX;
 
-/// An account of the ledger: its element, and how its value is read and written.
+/// An account, that is, one count of the ledger: its element, and how its value is read and written.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerValue {
     /// Element number within the enterprise [`ENTERPRISE_NUMBER`].
     pub id: u16,
     /// Name of the element, in IANA's style.
     pub name: &'static str,
-    /// Reads the value from a ledger; `None` if it is not known.
+    /// Reads the value from a ledger; `None` if the meter does not know it.
     pub get: fn(&MeterLedger) -> Option<u64>,
     pub set: fn(&mut MeterLedger, Option<u64>),
 }
@@ -59,7 +60,7 @@ macro_rules! accounts {
     };
 }
 
-/// Every account, in the order of the element numbers, which have no gap.
+/// Every account of the ledger, in ascending order of element numbers, which have no gap.
 pub const LEDGER_ACCOUNTS: &[LedgerValue] = accounts! {
     100 "captureArrivedPacketTotalCount" capture.arrived;
     101 "captureDriverDroppedPacketTotalCount" capture.driver_dropped;

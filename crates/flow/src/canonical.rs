@@ -1,9 +1,9 @@
-//! A flow's key in a form that is the same seen from both ends: six words, the lower end first.
+//! A flow key in a form that is the same for both directions of a flow: six 64-bit words, the lower endpoint first.
 //!
-//! An ICMP reply is written as its request, so both are of one flow. If each direction is a flow of its own, source and
-//! destination keep their places. This module hashes nothing and reads no packet.
+//! The type of an ICMP reply is replaced by the type of its request, so both belong to one flow. If each direction is a
+//! flow of its own, source and destination are not swapped. This module hashes nothing and reads no packet.
 //!
-//! Invariant: two keys have the same words exactly if they are of the same flow.
+//! Invariant: two keys have the same words exactly if they belong to the same flow.
 
 use crate::key::FlowKey;
 use crate::packet::TunnelKind;
@@ -11,14 +11,15 @@ use crate::packet::protocol::{ICMP, ICMPV6};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CanonicalKey {
-    /// Lower end's address (2), upper end's (2), ports with protocol and tunnel, VLANs with the tunnel's number.
+    /// Two words for the lower endpoint's address, two for the upper endpoint's address, one for ports, protocol and
+    /// kind of tunnel, one for VLANs and the tunnel's number.
     pub(crate) words: [u64; 6],
-    /// True if the source is the upper end.
+    /// True if the source is the upper endpoint.
     pub(crate) flipped: bool,
 }
 
 impl CanonicalKey {
-    /// Builds the same key for both directions.
+    /// Builds a key with the same words for both directions of a flow.
     #[inline]
     pub(crate) fn from_key(key: &FlowKey) -> Self {
         let [source, destination] = key_endpoints(key);
@@ -29,15 +30,15 @@ impl CanonicalKey {
         Self { words: pack_words(key, low, high, type_code), flipped: source > destination }
     }
 
-    /// Builds a key for this direction alone.
+    /// Builds a key for this direction alone; the opposite direction has other words.
     #[inline]
     pub(crate) fn one_way(key: &FlowKey) -> Self {
         let [source, destination] = key_endpoints(key);
         Self { words: pack_words(key, source, destination, key.destination_port), flipped: false }
     }
 
-    /// Converts back to a flow key. A key of ICMP gets `icmp` as type and code, because the words of a biflow hold
-    /// those of the request.
+    /// Converts back to a flow key. For ICMP, `icmp` is the type and code of the result: the words of a biflow hold
+    /// only the type and code of the request.
     pub(crate) fn to_flow_key(self, icmp: u16) -> FlowKey {
         let [low_a, low_b, high_a, high_b, middle, last] = self.words;
         let [p0, p1, q0, q1, _, _, protocol, tunnel] = middle.to_be_bytes();
@@ -61,7 +62,7 @@ impl CanonicalKey {
     }
 }
 
-/// Returns whether the "ports" of a protocol are type and code.
+/// Returns whether a key of this protocol holds an ICMP type and code in place of a destination port.
 pub(crate) const fn is_icmp(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
 }
@@ -77,8 +78,8 @@ const fn icmp_exchange(protocol: u8, question: u8, answer: u8) -> IcmpExchange {
     IcmpExchange { protocol, question, answer }
 }
 
-// Neighbour and router discovery are not in the list. Their answers go to groups or arrive unsolicited, so the addresses of
-// request and reply are not each other's reverse.
+// Neighbour and router discovery are not in the list. Their answers go to groups or arrive unsolicited, so the
+// addresses of request and reply are not each other's reverse.
 const ICMP_EXCHANGES: [IcmpExchange; 6] = [
     icmp_exchange(ICMP, 8, 0),       // echo
     icmp_exchange(ICMP, 13, 14),     // time stamp
@@ -88,7 +89,7 @@ const ICMP_EXCHANGES: [IcmpExchange; 6] = [
     icmp_exchange(ICMPV6, 139, 140), // node information
 ];
 
-/// Returns type and code of the request if these are of an ICMP reply. Any other type and code stay as they are.
+/// Converts the type and code of an ICMP reply to those of its request. Any other type and code stay as they are.
 pub(crate) const fn request_type_code(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
@@ -102,8 +103,8 @@ pub(crate) const fn request_type_code(protocol: u8, type_code: u16) -> u16 {
     type_code
 }
 
-/// Returns type and code of the opposite direction: the answer of a question, the question of an answer. Any
-/// other type stays as it is.
+/// Converts the type and code of a request to those of its reply, and the reverse. Any other type and code
+/// stay as they are.
 pub(crate) const fn counterpart_type_code(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
@@ -124,17 +125,17 @@ struct KeyEndpoint {
     port: u16,
 }
 
-/// Returns the source and the destination end.
+/// Returns the source and the destination. The ports of ICMP are 0.
 fn key_endpoints(key: &FlowKey) -> [KeyEndpoint; 2] {
-    // The type and code of ICMP are stored as the destination port, but belong to neither end: kept here,
-    // they would change ends with every reply. `pack_words` places them separately.
+    // The type and code of ICMP are stored as the destination port, but belong to neither end. If they were part of an
+    // endpoint, a reply would have them at the other one. `pack_words` places them separately.
     let has_ports = !is_icmp(key.protocol);
     [(key.source, key.source_port), (key.destination, key.destination_port)].map(|(address, port)| {
         KeyEndpoint { address: u128::from_be_bytes(address), port: if has_ports { port } else { 0 } }
     })
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
+#[expect(clippy::cast_possible_truncation, reason = "an address is split into two words")]
 fn pack_words(key: &FlowKey, low: KeyEndpoint, high: KeyEndpoint, type_code: u16) -> [u64; 6] {
     let high_port = if is_icmp(key.protocol) { type_code } else { high.port };
     // Every field of the key has its own bits: the table compares only these words, so two fields with common

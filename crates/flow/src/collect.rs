@@ -1,4 +1,4 @@
-//! Receives flow records: turns messages of our own and of other exporters into records.
+//! Decodes messages of flow exporters, of packetrig's own and of others, into flow records.
 //!
 //! ```text
 //!  datagram or framed message -> Collector -> Session (one per exporter, domain and protocol)
@@ -7,13 +7,14 @@
 //!                                               |- waiting    data before its template
 //!                                               '- draft      fields -> FlowRecord
 //! ```
-//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5, sFlow v5 and
-//! SIM; [`FlowGatherer`] makes records of SIM's packets. It does not listen: `flow-io` does. It neither
-//! scales sampled counts up nor joins the parts of a flow.
+//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5, sFlow v5 and SIM;
+//! [`FlowGatherer`] makes records of SIM's packets. It opens no socket: the crate `flow-io` receives the messages. It
+//! neither scales sampled counts up nor joins the several records of one flow.
 //!
-//! Invariant: any bytes are accepted as input. The memory kept for all exporters together is bounded, whatever they send. The
-//! work is proportional to their bytes. [`SessionCounts`] counts every unit that an exporter numbers: as decoded,
-//! skipped (`over_budget`), `lost` or `untold`.
+//! Invariant: any bytes are accepted as input. The memory kept for all exporters together is bounded, whatever
+//! they send. The work is proportional to the bytes of the input. [`SessionCounts`] counts every unit that an
+//! exporter numbers (records, packets, flows, datagrams or events, by protocol): as decoded, skipped
+//! (`over_budget`), `lost` or `untold`.
 
 mod addresses;
 mod allowed;
@@ -53,7 +54,7 @@ pub use exporter::{
     sender_network,
 };
 pub use gather::{FlowGatherer, GatherOptions};
-pub use group::{GroupCounts, GroupOptions, GroupSwitch, GroupedFlows, MeterCounts};
+pub use group::{GroupCounts, GroupOptions, GroupRecordJoiner, GroupSwitch, MeterCounts};
 pub use malformed::MalformedMessage;
 pub use options::ReportedLosses;
 pub use place::{FieldPlace, field_place};

@@ -1,4 +1,4 @@
-//! The meter's accounts of packets, from the ring to the records.
+//! The meter's packet counts, from the parser to the records.
 
 use crate::packet::IgnoredReason;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct PacketCounts {
     /// Packets given to the parser. A merged packet counts as the packets that it was on the wire.
     pub seen: u64,
-    /// Bytes of these packets on the link, without FCS.
+    /// Bytes of the `seen` packets on the link, without FCS.
     pub seen_bytes: u64,
-    /// Ignored, by cause, in the order of [`IgnoredReason::ALL`]; in JSON by name.
+    /// Ignored packets by cause, in the order of [`IgnoredReason::ALL`]; in JSON by name.
     #[serde(with = "by_cause")]
     pub ignored: [u64; IgnoredReason::ALL.len()],
     /// Packets in a flow of the table, or in a flow that was reported.
@@ -28,10 +28,10 @@ pub struct PacketCounts {
     pub evicted: u64,
     /// Packets with a time before that of an earlier packet of their flow.
     pub backwards: u64,
-    /// Merged packets that were split; in `seen` they are `merged_packets`.
+    /// Merged packets that the meter split again; in `seen`, they count as `merged_packets`.
     #[serde(default)]
     pub merged: u64,
-    /// Packets on the wire of which the merged ones consist.
+    /// Packets on the wire from which the `merged` packets had been made.
     #[serde(default)]
     pub merged_packets: u64,
     /// Packets that are too long for the wire and could not be split: each counts as one.
@@ -62,7 +62,7 @@ mod by_cause {
 
 /// Two sums that should be equal and are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rule `{rule}` does not hold: {left} and {right}")]
+#[error("the rule `{rule}` does not hold: left side {left}, right side {right}")]
 pub struct CountImbalance {
     pub rule: &'static str,
     pub left: u64,
@@ -80,19 +80,19 @@ impl PacketCounts {
         self.ignored[cause as usize] += packets;
     }
 
-    /// Returns the number of ignored packets.
+    /// Returns the number of ignored packets of all causes.
     pub fn ignored_packets(&self) -> u64 {
         self.ignored.iter().sum()
     }
 
-    /// Returns by how much the packets on the wire exceed the packets from the source.
+    /// Returns how many more packets there were on the wire than the source delivered, because the source merged some.
     pub const fn packets_gained_by_splitting(&self) -> u64 {
         self.merged_packets - self.merged
     }
 
     /// Adds another worker's counts.
     pub fn add_counts(&mut self, other: &Self) {
-        // All fields are named, so the compiler refuses a new account that is not added here.
+        // All fields are named, so the compiler refuses a new count that is not added here.
         let Self {
             seen,
             seen_bytes,
@@ -131,7 +131,7 @@ impl PacketCounts {
         }
     }
 
-    /// Returns the sums that do not balance.
+    /// Checks that the counts add up. Returns every rule that does not hold.
     pub fn find_imbalances(&self) -> Vec<CountImbalance> {
         [
             (

@@ -1,4 +1,5 @@
-//! A record as a row: the columns that files, sinks, tables and questions share, named as IANA names IPFIX information elements.
+//! The columns of a flow record, which files, sinks, tables and queries share. They are named like
+//! IANA's IPFIX information elements.
 //!
 //! One list describes each column: its name, its short name, its number, the kind and unit of its values, its
 //! meaning, and how it is read from a record. A column without an element at IANA has a name in the same
@@ -15,14 +16,14 @@ pub struct FlowElement {
     pub short: &'static str,
     /// IANA's number of the element; 0 if it has none.
     pub id: u16,
-    /// True if it is the reverse of that element (RFC 5103).
+    /// True if the column is the reverse of the element (RFC 5103).
     pub reverse: bool,
-    /// Kind of its values.
+    /// Kind of the column's values.
     pub kind: ElementKind,
-    /// Unit that its values count, if any.
+    /// Unit of the values; empty if they have none.
     pub unit: &'static str,
     pub meaning: &'static str,
-    /// Reads its value from a record.
+    /// Reads the column's value from a record.
     pub value: for<'a> fn(&'a FlowRecord) -> ElementValue<'a>,
 }
 
@@ -81,7 +82,7 @@ const U16: ElementKind = ElementKind::Unsigned(16);
 const U32: ElementKind = ElementKind::Unsigned(32);
 const U64: ElementKind = ElementKind::Unsigned(64);
 
-/// Returns a foreign field of a record; the default if the record comes from our own meter.
+/// Returns a field that only other exporters send; the default value if the record has no such fields.
 fn foreign_field<T: Default>(record: &FlowRecord, field: impl Fn(&ForeignFields) -> T) -> T {
     record.foreign.as_deref().map(field).unwrap_or_default()
 }
@@ -94,15 +95,15 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "ipVersion" "version" 60 U8, "", record => number_value(if record.key.is_ipv4() { 4_u8 } else { 6 }),
         "4 or 6";
     "sourceIPv6Address" "src-ip" 27 ElementKind::Address, "", record => ElementValue::Address(record.key.source),
-        "address of the end that was seen first";
+        "address of the end that sent the first packet seen";
     "destinationIPv6Address" "dst-ip" 28 ElementKind::Address, "", record => ElementValue::Address(record.key.destination),
         "address of the other end";
     "sourceTransportPort" "src-port" 7 U16, "", record => number_value(record.key.source_port),
-        "0 if the protocol has no ports";
+        "port of the source; 0 if the protocol has no ports";
     "destinationTransportPort" "dst-port" 11 U16, "", record => number_value(record.shown_destination_port()),
-        "for ICMP: type × 256 + code of the first packet";
+        "port of the destination; for ICMP: type × 256 + code of the first packet";
     "protocolIdentifier" "protocol" 4 U8, "", record => number_value(record.key.protocol),
-        "for IPv6: the protocol after the extension headers";
+        "number of the IP protocol; for IPv6: the one after the extension headers";
     "packetDeltaCount" "packets" 2 U64, "packets", record => number_value(record.forward.packets),
         "packets from source to destination";
     "octetDeltaCount" "bytes" 1 U64, "bytes", record => number_value(record.forward.bytes),
@@ -114,9 +115,9 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "reversePacketDeltaCount" "packets-back" 2 U64, "packets", record => number_value(record.reverse.packets),
         "packets from destination to source; 0 in one-way records";
     "reverseOctetDeltaCount" "bytes-back" 1 U64, "bytes", record => number_value(record.reverse.bytes),
-        "IP bytes from destination to source";
+        "IP bytes, headers included, from destination to source";
     "reverseLayer2OctetDeltaCount" "frame-bytes-back" 352 U64, "bytes", record => number_value(record.reverse.frame_bytes),
-        "bytes of whole frames from destination to source";
+        "bytes of whole frames, without FCS, from destination to source";
     "reverseTcpControlBits" "flags-back" 6 U16, "", record => number_value(record.reverse.tcp_flags),
         "all TCP flags seen from destination to source";
     "dot1qVlanId" "vlan" 243 U16, "", record => number_value(record.key.vlan),
@@ -130,29 +131,29 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "outerSourceIPv6Address" "outer-src-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_source),
         "source of the outermost IP header, if the flow was tunnelled";
     "outerDestinationIPv6Address" "outer-dst-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_destination),
-        "destination of the outermost IP header";
+        "destination of the outermost IP header, if the flow was tunnelled";
     "mplsTopLabelStackSection" "mpls1" 70 U32, "", record => number_value(record.mpls[0] >> 8),
-        "outermost entry of the first packet's stack, without its TTL";
+        "outermost MPLS entry of the first packet, without its TTL";
     "mplsLabelStackSection2" "mpls2" 71 U32, "", record => number_value(record.mpls[1] >> 8),
-        "second entry of the stack";
+        "second MPLS entry of the first packet, without its TTL";
     "mplsLabelStackSection3" "mpls3" 72 U32, "", record => number_value(record.mpls[2] >> 8),
-        "third entry of the stack";
+        "third MPLS entry of the first packet, without its TTL";
     "sourceMacAddress" "src-mac" 56 ElementKind::Mac, "", record => ElementValue::Mac(record.source_mac),
         "source MAC address of the first packet";
     "destinationMacAddress" "dst-mac" 80 ElementKind::Mac, "", record => ElementValue::Mac(record.destination_mac),
         "destination MAC address of the first packet";
     "minimumTTL" "ttl-min" 52 U8, "", record => number_value(record.ttl_min),
-        "least time to live seen";
+        "smallest time to live seen";
     "maximumTTL" "ttl-max" 53 U8, "", record => number_value(record.ttl_max),
-        "greatest time to live seen";
+        "largest time to live seen";
     "ipClassOfService" "tos" 5 U8, "", record => number_value(record.tos),
         "type of service of the first packet";
     "icmpTypeCode" "icmp" 0 U16, "", record => number_value(record.icmp),
         "type × 256 + code of the first ICMP packet (IANA has one element for each version of IP: 32, 139)";
     "flowEndReason" "end-reason" 136 U8, "", record => number_value(record.end as u8),
-        "1 idle, 2 still active, 3 its end was seen, 4 the meter was stopped, 5 no room";
+        "reason of the record: 1 idle, 2 still active, 3 end of the flow seen, 4 meter stopped, 5 no room";
     "flowId" "flow-id" 148 U64, "", record => number_value(record.flow_id),
-        "the same for both directions, and at every meter with the same flow-id key";
+        "number of the flow: the same for both directions, and at every meter with the same flow-id key";
     "flowPart" "part" 0 U16, "records", record => number_value(record.part),
         "number of earlier records of this flow";
     "samplingInterval" "sampling" 34 U32, "packets", record => number_value(record.sampling),
@@ -162,7 +163,7 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "observedLoss" "loss" 0 ElementKind::Flag, "", record => ElementValue::Flag(record.loss),
         "packets were lost before the meter while the flow was active";
     "observedMerge" "merged" 0 ElementKind::Flag, "", record => ElementValue::Flag(record.merged),
-        "packets were merged before the meter and counted as one: too few packets and bytes";
+        "packets were merged before the meter and counted as one, so the packets and bytes are too low";
     "egressInterface" "out-if" 14 U32, "", record => number_value(foreign_field(record, |of| of.output)),
         "interface where the flow left the exporter";
     "bgpSourceAsNumber" "src-as" 16 U32, "", record => number_value(foreign_field(record, |of| of.source_as)),

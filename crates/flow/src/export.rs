@@ -5,11 +5,11 @@
 //!  FlowRecord -> Exporter: shape -> template -> open message ==full, old, or asked==> MessageSink
 //!                           templates and options, when due -^
 //! ```
-//! The module sends nothing: it hands messages to a [`MessageSink`] and gets times as arguments. The encoders allocate nothing
-//! per record: a template is a list of sections, each with its fields and the code that writes them.
+//! The module sends nothing: it passes messages to a [`MessageSink`] and gets times as arguments. The encoders allocate
+//! nothing per record: a template is a list of sections, each with its fields and the code that writes them.
 //!
-//! Invariant: every record is in exactly one message handed out or in the open one, or was counted as
-//! [unfit_records](MessageExporter::unfit_records) for the format.
+//! Invariant: every record is in the open message, or in messages passed to the sink, or it was counted as
+//! [unfit](MessageExporter::unfit_records), because the format cannot carry it.
 
 mod announce;
 mod exporter;
@@ -29,9 +29,9 @@ use crate::ledger::CarriedRecords;
 #[derive(Clone, Copy, Debug)]
 pub struct ExportMessage<'a> {
     pub bytes: &'a [u8],
-    /// Its flow records, with their packets and bytes.
+    /// Flow records in the message, with their packets and bytes.
     pub carried: CarriedRecords,
-    /// Number of templates and options records in it.
+    /// Number of templates and options records in the message.
     pub own_records: u64,
     /// Number by which the message advances the sequence number.
     pub step: u32,

@@ -1,5 +1,5 @@
 //! Fields of a flow that other exporters report and our meter cannot see: the outgoing interface, the networks of both
-//! ends, the addresses behind NAT, and fields that have no column.
+//! ends, the addresses after NAT, and fields that have no column.
 
 use crate::account::ENTERPRISE_NUMBER;
 use crate::export::section::own;
@@ -10,9 +10,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// RFC 5103: the enterprise of reverse elements.
 pub const REVERSE_ENTERPRISE: u32 = 29305;
-/// Maximum number of bytes of a record's other fields, with `FIELD_BYTES` for each field.
+/// Maximum number of bytes of a record's other fields. Each field takes `FIELD_BYTES` besides its value.
 pub const MAX_OTHER_BYTES: usize = 512;
-/// Bytes of a field beside its value: enterprise, number and length.
+/// Bytes of a field besides its value: enterprise, number and length.
 const FIELD_BYTES: usize = 8;
 
 /// Fields that only other exporters send. Zero means that the value is not known.
@@ -28,13 +28,13 @@ pub struct ForeignFields {
     pub next_hop: [u8; 16],
     /// The next router according to BGP.
     pub bgp_next_hop: [u8; 16],
-    /// The source behind NAT.
+    /// The source address after NAT.
     pub nat_source: [u8; 16],
-    /// The destination behind NAT.
+    /// The destination address after NAT.
     pub nat_destination: [u8; 16],
-    /// The source port behind NAT.
+    /// The source port after NAT.
     pub nat_source_port: u16,
-    /// The destination port behind NAT.
+    /// The destination port after NAT.
     pub nat_destination_port: u16,
     /// The VLAN in which the flow left the exporter.
     pub post_vlan: u16,
@@ -45,7 +45,8 @@ pub struct ForeignFields {
 }
 
 impl ForeignFields {
-    /// Returns the fields of the opposite direction: fields of the two ends change places, fields of the exporter stay.
+    /// Returns the fields of the opposite direction: fields of the source and of the destination are swapped, fields
+    /// of the exporter stay.
     #[must_use]
     pub fn opposite_direction(&self) -> Self {
         Self {
@@ -76,7 +77,7 @@ impl OtherFields {
         self.bytes.is_empty() && self.left_out == 0
     }
 
-    /// Returns the number of fields that found no room.
+    /// Returns the number of fields that were left out for lack of room.
     pub const fn left_out(&self) -> u16 {
         self.left_out
     }
@@ -105,8 +106,9 @@ impl OtherFields {
         OtherFieldsIter { bytes: &self.bytes }
     }
 
-    /// Appends a JSON object: the names of [`field_name`], and values in the notation of their kind. A repeated name
-    /// gets `#2` appended, and so on. `fieldsLeftOut` is the number of fields that found no room.
+    /// Appends the fields as a JSON object, with the names of [`field_name`] and the values in the notation of their
+    /// kind. A repeated name gets `#2` appended, and so on. `fieldsLeftOut` is the number of fields that were left out
+    /// for lack of room.
     pub fn append_json(&self, text: &mut String) {
         let mut before = '{';
         for (at, field) in self.iter_fields().enumerate() {
@@ -173,22 +175,23 @@ impl OtherField<'_> {
     }
 }
 
-/// Returns the element of an enterprise (0: IANA) if the registry has it.
+/// Returns IANA's element with this number, also for the enterprise of reverse elements; `None` for any other
+/// enterprise or an unknown number.
 fn registered_element(enterprise: u32, id: u16) -> Option<&'static iana::RegisteredElement> {
     // RFC 5103: a reverse element has the number and the type of its forward element.
     matches!(enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element_by_id(id)).flatten()
 }
 
-/// Returns the name of one of our own elements.
+/// Returns the name of one of our own elements; `None` for any other element.
 fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
     let mut all = own::ALL.iter().filter(|_| enterprise == ENTERPRISE_NUMBER);
     all.find(|(own, ..)| *own == id).map(|(_, name, ..)| *name)
 }
 
-/// The kind of a field's values; bytes if it is not known.
+/// Returns the kind of a field's values; [`DataKind::Bytes`] if the element is not known.
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
     let own_kind = || match (enterprise, id) {
-        // These are shown as numbers. A restarted collector reads those of groups back.
+        // Shown as numbers, because a restarted collector reads the elements of groups back as numbers.
         (ENTERPRISE_NUMBER, own::LOCAL_PREFERENCE) => DataKind::Unsigned,
         (ENTERPRISE_NUMBER, id) if own::GROUP_ELEMENT_RANGE.contains(&id) => DataKind::Unsigned,
         (ENTERPRISE_NUMBER, own::AS_PATH) => DataKind::Text,
@@ -206,7 +209,8 @@ pub fn field_name(enterprise: u32, id: u16) -> String {
     }
 }
 
-/// Appends a value in the notation of its kind. Returns whether its length fits the kind.
+/// Appends a value in the notation of its kind. Returns false and appends nothing if the value is not valid for its
+/// kind, or if the kind is bytes.
 fn append_value_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
     match (kind, value) {
         // RFC 7011 section 6.2: exporters may send integers in fewer bytes than their type has.
@@ -239,7 +243,7 @@ fn append_value_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool
             let address: [u8; 16] = value.try_into().unwrap_or_default();
             append_format(text, format_args!("\"{}\"", Ipv6Addr::from(address)));
         }
-        // RFC 7011 section 6.1.6 asks for UTF-8, but exporters send what they have; the JSON must stay valid.
+        // RFC 7011 section 6.1.6 asks for UTF-8, but some exporters send other bytes; the JSON must stay valid.
         (DataKind::Text, value) => append_text(&String::from_utf8_lossy(value), text),
         _ => return false,
     }

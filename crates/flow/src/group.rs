@@ -1,5 +1,5 @@
-//! Groups of meters that see copies of the same traffic: the choice of the member that exports, and the
-//! continuation after a failure.
+//! Groups of meters that see copies of the same traffic: the election of the member that exports, and the
+//! takeover after a failure.
 //!
 //! ```text
 //!  Advertisement of a peer -> on_advertisement --.
@@ -11,21 +11,22 @@
 //! before that time have been exported. A standby that receives no advertisement of an active member takes
 //! over in a new term and exports its own records from the last watermark on.
 //!
-//! Two members may be active at once when they cannot reach each other. That is harmless, because the collector counts a record
-//! that comes twice once. So every rule here prefers two active members to none, and an early watermark to a late one.
+//! Two members may be active at once when they cannot reach each other. That is harmless, because the collector counts
+//! a record only once if it comes twice. So every rule here prefers two active members to none, and an early watermark
+//! to a late one.
 //!
-//! A margin belongs around each watermark: two members see a flow end at slightly different times. The owner of the kept records
-//! subtracts it; in this module, watermarks are as they were advertised.
+//! Two members see a flow end at slightly different times, so each watermark needs a margin. The caller, which keeps
+//! the records, subtracts the margin; in this module, watermarks are as they were advertised.
 //!
 //! A watermark covers only the traffic that its member has seen. A meter that was started later than another one has
 //! shortened records of the flows that ran then. So a standby forgets kept records only if those of the active member
 //! are as complete, and otherwise takes over.
 //!
-//! A member with a stuck export is not fit. Neither is a member whose copy of the link is cut while another member's copy is not.
-//! Such a member gives the role to a ready member, and does not take the role while there is one.
+//! A member is not fit to export if its export is stuck, or if its copy of the link is cut while another member's copy
+//! is not. Such a member gives the role to a ready member, and does not take the role while there is one.
 //!
-//! The module opens no socket and reads no clock. Times are of one clock of this machine that does not stop while it sleeps;
-//! watermarks are nanoseconds since 1970.
+//! The module opens no socket and reads no clock. Times are of one clock of this machine that does not stop while the
+//! machine sleeps; watermarks are nanoseconds since 1970.
 //!
 //! Invariants: a term has one active member at most, since it contains the member's number. A member never advertises a
 //! watermark beyond its own exports or its predecessor's watermark.
@@ -53,7 +54,7 @@ use std::fmt;
 pub struct GroupTerm {
     /// Greater by at least one than every term that the member knew of.
     pub count: u64,
-    /// The member that is active in it.
+    /// The member that is active in this term.
     pub meter: u32,
 }
 
@@ -76,7 +77,7 @@ pub enum GroupRole {
 }
 
 impl GroupRole {
-    /// The term in which the member is active.
+    /// Returns the term in which the member is active; `None` for a standby.
     pub const fn term(self) -> Option<GroupTerm> {
         match self {
             Self::Active { term } => Some(term),
@@ -99,7 +100,7 @@ pub enum OrderedRole {
 /// A change of this member's role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleChange {
-    /// Export the kept records from `replay_from_ns` on, less the margin, and then the new ones.
+    /// Export the kept records from `replay_from_ns` minus the margin on, and then the new ones.
     BecameActive {
         term: GroupTerm,
         /// The last watermark of the former active member; zero if none was ever received.

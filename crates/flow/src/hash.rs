@@ -1,9 +1,9 @@
-//! Hashes of flows: the hash of the table, under a secret key, and the flow number, which records contain.
+//! Two hashes of flows: the hash of the flow table, under a secret key, and the flow number in records.
 //!
-//! The two functions have separate keys. Every process draws a new key for the table, so that an attacker
-//! cannot choose packets that meet in one bucket. The table's values never leave the process, because they
-//! would reveal the key. The user may set the key of the flow numbers, so that several meters and readers
-//! agree on them. A flow's number is the same for both directions.
+//! The two hashes have separate keys. Every process draws a new key for the table, so that an attacker cannot choose
+//! packets whose flows share one bucket. The table's hashes never leave the process, because they would reveal the key.
+//! The user may set the key of the flow numbers, so that several meters and readers agree on them. A flow's number is
+//! the same for both directions.
 //!
 //! The hash multiplies two words to 128 bits and folds the halves. It is no message authentication code, and the table
 //! does not need one: it compares whole keys and looks in at most two buckets.
@@ -40,16 +40,16 @@ impl WordHasher {
     }
 
     #[inline]
-    pub const fn hash_two(&self, words: [u64; 2]) -> u64 {
-        // Each word is combined with a secret before the multiplication, so that an attacker cannot choose a factor of zero. A
-        // second product spreads the result over all bits: bucket and tag use different bits.
+    pub const fn hash_two_words(&self, words: [u64; 2]) -> u64 {
+        // Each word is combined with a secret before the multiplication, so that an attacker cannot choose a factor of
+        // zero. A second product spreads the result over all bits: bucket and tag use different bits.
         let [s0, s1, s2, s3, ..] = self.seeds;
         fold_product(fold_product(words[0] ^ s0, words[1] ^ s1) ^ s2, s3)
     }
 
     /// Hashes six words to 128 bits.
     #[inline]
-    pub const fn hash_six(&self, words: &[u64; 6]) -> [u64; 2] {
+    pub const fn hash_six_words(&self, words: &[u64; 6]) -> [u64; 2] {
         let [s0, s1, s2, s3, s4, s5, s6, s7] = self.seeds;
         let a = fold_product(words[0] ^ s0, words[1] ^ s1);
         let b = fold_product(words[2] ^ s2, words[3] ^ s3);
@@ -73,7 +73,7 @@ impl FlowIds {
     /// Computes the number of a flow, the same for both directions.
     #[inline]
     pub fn flow_id(&self, key: &FlowKey) -> u64 {
-        self.0.hash_six(&CanonicalKey::from_key(key).words)[0]
+        self.0.hash_six_words(&CanonicalKey::from_key(key).words)[0]
     }
 }
 

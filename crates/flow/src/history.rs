@@ -6,10 +6,10 @@
 //! *since a packet that the other meters know, too*, does.
 //!
 //! Such a packet is a [`Landmark`]. Meters choose landmarks without exchanging messages, by the content of
-//! packets: in each direction and each part of its time, the packet with the smallest content hash, the first packet
-//! after a silence, and the last one before it. Each record names the latest landmarks and the totals since each of
-//! them. If another meter has named the same landmark, it gives the position of the record's end among all packets
-//! of the direction. See `docs/decisions/0037-landmarks.md`.
+//! packets: in each direction and each period of time, the packet with the smallest content hash, the first packet
+//! after a silence, and the last one before it. Each record names the latest landmarks and the totals since each
+//! of them. If another meter has named the same landmark, it gives the position of the record's end among all
+//! packets of the direction. See `docs/decisions/0037-landmarks.md`.
 
 mod coding;
 
@@ -17,8 +17,8 @@ use crate::account::ENTERPRISE_NUMBER;
 use crate::export::section::own;
 use crate::foreign::OtherFields;
 
-/// Maximum number of landmarks of a direction that a record names: the latest ones. Clocks differ, so meters do not
-/// always choose the same one.
+/// Maximum number of landmarks of a direction that a record names: the latest ones. It names several, because clocks
+/// differ and meters do not always choose the same ones.
 pub const MAX_RECORD_LANDMARKS: usize = 5;
 
 /// Identifies the group, the meter and the interface that made a record.
@@ -43,7 +43,7 @@ pub struct CountTotals {
 /// Reason why a packet was chosen as a landmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LandmarkKind {
-    /// The content hash of the packet is the smallest in a part of the flow's time.
+    /// The content hash of the packet is the smallest in a period of the flow.
     #[default]
     Smallest,
     /// The packet came after a silence of its flow.
@@ -55,30 +55,31 @@ pub enum LandmarkKind {
 /// A packet that all meters of a group recognise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Landmark {
-    /// Hash of its content.
+    /// Hash of the packet's content.
     pub content: u32,
     pub kind: LandmarkKind,
     /// Time of the packet, nanoseconds since 1970. 0: there is no landmark.
     pub at_ns: u64,
-    /// Time to the nearest packet of its direction with the same content, in microseconds. For the first and the last
-    /// packets, it is the time to the nearest packet of that kind.
+    /// Time to the nearest packet of the direction with the same content, in microseconds. For
+    /// [`LandmarkKind::First`] and [`LandmarkKind::Last`], packets without a silence beside them do not count, so it
+    /// may be the length of the silence.
     pub alone_us: u32,
-    /// Totals since the landmark, without it.
+    /// Totals since the landmark, without the landmark itself.
     pub since: CountTotals,
 }
 
 /// History of one direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionHistory {
-    /// Totals that the meter has seen of it without a gap, up to the end of the record.
+    /// Totals of the direction that the meter has seen without a gap, up to the end of the record.
     pub followed: CountTotals,
     /// Landmarks, the latest first.
     pub landmarks: [Landmark; MAX_RECORD_LANDMARKS],
 }
 
-/// Packets up to the end of a record that its meter has counted without a gap.
+/// Packets that a meter has counted without a gap, up to the end of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecordClaim {
+pub struct CountedPacketSpan {
     pub totals: CountTotals,
     /// Time at which the totals begin, by the meter's clock.
     pub since_ns: u64,
@@ -88,10 +89,10 @@ pub struct RecordClaim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowHistory {
     pub mark: RecordOriginMark,
-    /// True if the source of the record is the end that comes second in the order of ends.
+    /// True if the source of the record is the endpoint that comes second in the order of endpoints.
     pub flipped: bool,
-    /// True if the meter started while the flow was running, or lost packets of it, a short time ago: other meters may know
-    /// none of its landmarks.
+    /// True if the meter started while the flow was running, or lost packets of it, a short time ago: other meters may
+    /// know none of its landmarks.
     pub is_strange: bool,
     /// Time since which the meter follows the flow, nanoseconds since 1970.
     pub since_ns: u64,
@@ -100,7 +101,7 @@ pub struct FlowHistory {
     pub reverse: DirectionHistory,
     /// Packets of each direction that are stored with this record or were stored before it; `None` if the record had no
     /// position. Only the collector sets this, in the records that it stores.
-    pub stored: [Option<RecordClaim>; 2],
+    pub stored: [Option<CountedPacketSpan>; 2],
 }
 
 impl RecordOriginMark {
@@ -131,13 +132,13 @@ impl CountTotals {
         }
     }
 
-    /// Returns whether these totals have more packets than others.
+    /// Returns whether these totals have more packets than `other`.
     pub(crate) const fn is_beyond(self, other: Self) -> bool {
         // Sums wrap, so the sign of the difference decides, not a comparison.
         self.minus(other).packets.cast_signed() > 0
     }
 
-    /// Returns by how much each count exceeds that of the other totals; 0 if it does not.
+    /// Returns by how much each count exceeds the count of `other`; 0 if it does not.
     pub(crate) const fn excess_over(self, other: Self) -> Self {
         const fn positive_or_zero(value: u64) -> u64 {
             if value.cast_signed() > 0 { value } else { 0 }
@@ -150,26 +151,27 @@ impl CountTotals {
         }
     }
 
-    /// Returns the one with fewer packets.
+    /// Returns the totals with fewer packets.
     pub(crate) const fn min_by_packets(self, other: Self) -> Self {
         if other.is_beyond(self) { self } else { other }
     }
 
-    /// Returns the one with more packets.
+    /// Returns the totals with more packets.
     pub(crate) const fn max_by_packets(self, other: Self) -> Self {
         if other.is_beyond(self) { other } else { self }
     }
 }
 
-impl RecordClaim {
-    /// Returns the one with more packets.
+impl CountedPacketSpan {
+    /// Returns the claim with more packets.
     pub(crate) fn max_by_totals(self, other: Self) -> Self {
         if other.totals.is_beyond(self.totals) { other } else { self }
     }
 }
 
 impl DirectionHistory {
-    /// Adds the last packet before a silence as a landmark. Other landmarks with the same content are then not alone.
+    /// Adds the last packet before a silence as a landmark. Reduces `alone_us` of the other landmarks
+    /// with the same content.
     pub(crate) fn add_landmark_before_silence(&mut self, last: Landmark) {
         let alike = self.landmarks.iter_mut().filter(|other| {
             other.at_ns > 0 && other.content == last.content && other.kind == LandmarkKind::Smallest
@@ -183,7 +185,7 @@ impl DirectionHistory {
 }
 
 impl FlowHistory {
-    /// Returns the history of a direction, by the order of the record.
+    /// Returns the history of a direction, with the directions as in the record.
     pub const fn direction(&self, is_reverse: bool) -> &DirectionHistory {
         if is_reverse { &self.reverse } else { &self.forward }
     }
@@ -219,7 +221,7 @@ impl FlowHistory {
         Self::decode_track(mark, &track?)
     }
 
-    /// Sets the value of one of our own elements. Numbers that do not fit become 0, which is the number of no meter.
+    /// Sets a value from one of our own elements. Numbers that do not fit become 0, which is the number of no meter.
     pub(crate) fn set_element(&mut self, element: u16, value: u64) {
         match element {
             own::GROUP_ELEMENT => self.mark.group = value,

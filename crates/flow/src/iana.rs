@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 pub struct RegisteredElement {
     pub id: u16,
     pub name: &'static str,
-    /// Kind of its values.
+    /// Kind of the element's values.
     pub kind: DataKind,
 }
 
-/// Kind of values, as far as they are shown differently.
+/// Kind of values. Kinds that are shown in the same way are not distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataKind {
     /// Whole numbers, and times that are whole numbers.
@@ -28,7 +28,7 @@ pub enum DataKind {
     Bytes,
 }
 
-/// Number, name and type in a line, in order of the numbers.
+/// The registry: each line has number, name and type of an element, in order of the numbers.
 const IANA_REGISTRY_CSV: &str = include_str!("iana.csv");
 
 static REGISTERED_ELEMENTS: LazyLock<Vec<RegisteredElement>> =

@@ -4,7 +4,8 @@ use crate::canonical::{CanonicalKey, counterpart_type_code, is_icmp, request_typ
 use crate::packet::{IPV4_MAPPED_PREFIX, PacketInfo, TunnelKind};
 use serde::{Deserialize, Serialize};
 
-/// Identity of a flow, as one end sees it: the source is the end that spoke first, or the lower one in a canonical key.
+/// Identity of a flow in one direction, from source to destination. In a canonical key, the source
+/// is the lower endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FlowKey {
     /// Source address; IPv4 is mapped.
@@ -24,7 +25,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The key of a packet, as its sender sees it.
+    /// Returns the key of a packet's flow, in the direction of the packet.
     pub const fn from_packet(packet: &PacketInfo) -> Self {
         Self {
             source: packet.source,
@@ -44,8 +45,8 @@ impl FlowKey {
     pub const fn opposite_direction(self) -> Self {
         let mut reversed = Self { source: self.destination, destination: self.source, ..self };
         if is_icmp(self.protocol) {
-            // ICMP has no ports. Type and code stand in the place of the destination port and stay there: swapped with the
-            // source port they would leave the key, and request and reply would be two flows.
+            // ICMP has no ports. Type and code stand in the place of the destination port and stay there: swapped with
+            // the source port they would leave the key, and request and reply would be two flows.
             reversed.destination_port = counterpart_type_code(self.protocol, self.destination_port);
         } else {
             reversed.source_port = self.destination_port;
@@ -54,8 +55,8 @@ impl FlowKey {
         reversed
     }
 
-    /// Returns the key that both ends have in common: its source is the lower end, and an ICMP reply is
-    /// written as its request.
+    /// Returns the key that is the same for both directions: its source is the lower endpoint, and an ICMP reply has
+    /// the type and code of its request.
     #[must_use]
     pub fn to_canonical(self) -> Self {
         let canonical = CanonicalKey { flipped: false, ..CanonicalKey::from_key(&self) };

@@ -1,4 +1,4 @@
-//! The meter's whole ledger: from the driver to the last byte handed to a collector.
+//! The meter's ledger: what became of every packet and record, from the driver to the last byte handed to a collector.
 
 use crate::counts::{CountImbalance, PacketCounts};
 use serde::{Deserialize, Serialize};
@@ -6,31 +6,32 @@ use serde::{Deserialize, Serialize};
 /// Packets before the parser. Values that a source cannot know are absent, never zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureCounts {
-    /// Packets that the interface received by its own counter, or packets of a file. Packets on the wire, if that is known.
+    /// Packets that the interface received, according to its own counter, or packets of a file. If the packets on the
+    /// wire are known, these are counted, not the merged ones.
     pub arrived: Option<u64>,
-    /// Packets that this machine sent, as seen at the interface: not in `arrived`.
+    /// Packets that this machine sent through the interface; they are not in `arrived`.
     #[serde(default)]
     pub sent: u64,
     /// Packets dropped by the interface or its driver.
     pub driver_dropped: Option<u64>,
-    /// Packets dropped because our ring was full.
+    /// Packets dropped because the meter's capture ring was full.
     pub ring_dropped: u64,
-    /// Packets given to the parser, on the wire.
+    /// Packets given to the parser, counted as they were on the wire.
     pub delivered: u64,
 }
 
-/// Records that left the table, and their packets. In SIM, the item of a packet is a record, too.
+/// Records that left the table, and their packets. In SIM, each item of a packet or of a new flow counts as a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportCounts {
     /// Records that were offered to the export queue.
     pub offered: CarriedRecords,
     /// Records dropped because the queue was full: a slow or dead collector.
     pub queue_dropped: CarriedRecords,
-    /// Records that were encoded, and that the transport took.
+    /// Records that were encoded, and that the transport accepted.
     pub sent: CarriedRecords,
     /// Records that were encoded, and that the transport refused.
     pub refused: CarriedRecords,
-    /// Records not sent, because another meter of the group exports.
+    /// Records not sent, because another meter of the group exports them.
     #[serde(default)]
     pub left_to_others: CarriedRecords,
     /// Records in the queue or in a message that is not full yet.
@@ -41,7 +42,7 @@ pub struct ExportCounts {
     pub own_records: u64,
 }
 
-/// Records, with their packets and bytes.
+/// Number of records, and of the packets and bytes in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedRecords {
     pub records: u64,
@@ -49,7 +50,7 @@ pub struct CarriedRecords {
     pub bytes: u64,
 }
 
-/// All counts of a meter about its own losses.
+/// All counts of a meter, including all of its losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterLedger {
     pub capture: CaptureCounts,
@@ -58,15 +59,15 @@ pub struct MeterLedger {
 }
 
 impl CarriedRecords {
-    /// Adds the counts of another. Exporters choose packets and bytes of their records, so a sum may
-    /// overflow: then it stays at the largest number.
+    /// Adds other counts. Exporters choose packets and bytes of their records, so a sum may overflow: then it stays
+    /// at the largest number.
     pub const fn add_records(&mut self, other: Self) {
         self.records = self.records.saturating_add(other.records);
         self.packets = self.packets.saturating_add(other.packets);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// Subtracts `part` from `of`, if both are parts of this sum.
+    /// Returns `of` minus `part`. Both must be contained in this sum.
     #[must_use]
     pub const fn subtract_partial_counts(self, of: Self, part: Self) -> Self {
         // The difference saturates only if the sum has saturated. Otherwise `of` contains the part, and tests must show
@@ -83,7 +84,8 @@ impl CarriedRecords {
 }
 
 impl MeterLedger {
-    /// Returns the sums that do not balance. [`PacketCounts`] balance at any time, [`ExportCounts`] between batches.
+    /// Checks that the counts add up. Returns every rule that does not hold. The rules for [`PacketCounts`] hold at any
+    /// time, those for [`ExportCounts`] only between batches.
     pub fn find_imbalances(&self) -> Vec<CountImbalance> {
         let export = &self.export;
         let mut accounted = CarriedRecords::default();

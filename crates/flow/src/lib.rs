@@ -48,4 +48,4 @@ pub use losses::{LossCause, RecordLosses};
 pub use membership::GroupMembership;
 pub use packet::{IPV4_MAPPED_PREFIX, IgnoredReason, PacketInfo, TunnelKind, flags};
 pub use record::{EndReason, FlowHalf, FlowRecord};
-pub use table::{FlowOutlet, FlowTable, FullTableReaction, MemoryHints, TableOptions};
+pub use table::{FlowEventReceiver, FlowTable, FullTableReaction, MemoryHints, TableOptions};

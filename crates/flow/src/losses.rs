@@ -1,4 +1,4 @@
-//! Records that an output was offered and does not have, by cause.
+//! Counts the records that were offered to an output and lost, by cause.
 //!
 //! Invariant: every counted loss has a cause, so the sum over the causes is the total loss.
 
@@ -6,7 +6,7 @@ use crate::ledger::CarriedRecords;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-/// Why an output does not have a record.
+/// Why an output has lost a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
     /// The queue was full: the records of a live source came faster than the output accepted them, and
@@ -75,7 +75,7 @@ impl RecordLosses {
         }
     }
 
-    /// Returns the causes of lost records, with the lost records of each.
+    /// Returns the causes of lost records, each with the records lost by it. A cause without losses is left out.
     pub fn losses_by_cause(&self) -> impl Iterator<Item = (LossCause, CarriedRecords)> {
         let all = LossCause::ALL.into_iter().zip(self.0);
         all.filter(|(_, carried)| *carried != CarriedRecords::default())
@@ -91,14 +91,14 @@ impl RecordLosses {
         self.total_records() == CarriedRecords::default()
     }
 
-    /// Returns whether the output itself failed.
+    /// Returns whether records were lost because the output itself failed.
     pub fn has_failure(&self) -> bool {
         self.losses_by_cause().any(|(cause, _)| cause.is_failure())
     }
 }
 
 impl Serialize for RecordLosses {
-    /// Serializes a map of the causes that cost records.
+    /// Serializes a map from each cause to the records lost by it. A cause without losses is left out.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (cause, carried) in self.losses_by_cause() {

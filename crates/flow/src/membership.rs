@@ -17,14 +17,14 @@ pub struct GroupMembership {
     pub silent_ns: u64,
     /// The meter has exported the records that left its table from this time on, in nanoseconds since 1970.
     pub replay_from_ns: u64,
-    /// Number of kept records that it exported then.
+    /// Number of kept records that the meter exported when it became active.
     pub replayed: u64,
-    /// Packets of its copy of the link since its start.
+    /// Packets that the meter has seen on its copy of the link since it started.
     pub packets: u64,
 }
 
 impl GroupMembership {
-    /// Sets the value of one of our own elements.
+    /// Sets the field of one of our own elements. Any other element is ignored.
     pub(crate) fn set_element(&mut self, element: u16, value: u64) {
         *match element {
             own::GROUP_ELEMENT => &mut self.group,

@@ -1,4 +1,4 @@
-//! Summary of a packet for the meter: the *unified header*, of fixed size. The parser here makes it, or a BPF
+//! Summary of a packet for the meter: the *unified header*, of fixed size. The parser of this crate makes it, or a BPF
 //! program in the driver does.
 //!
 //! The header holds values only, in the machine's own byte order.
@@ -33,7 +33,7 @@ pub(crate) mod protocol {
 
 /// Bits of [`PacketInfo::flags`].
 pub mod flags {
-    /// The frame was cut before the end of its headers or of their announced length.
+    /// The captured frame ends before the end of its headers, or before the length that they state.
     pub const CUT_FLAG: u8 = 1;
     pub const FRAGMENT_FLAG: u8 = 2;
     /// A fragment that is not the first: it carries no ports.
@@ -78,7 +78,7 @@ pub struct PacketInfo {
     pub tos: u8,
     /// See [`flags`].
     pub flags: u8,
-    /// Kind of tunnel that carried it.
+    /// Kind of tunnel that carried the packet.
     pub tunnel: TunnelKind,
     /// Index of the meter's input through which the packet came.
     pub input: u16,
@@ -92,11 +92,11 @@ pub struct PacketInfo {
     pub outer_source: [u8; 16],
     /// See `outer_source`.
     pub outer_destination: [u8; 16],
-    /// Hash of its content: the same at every meter that sees a copy of it.
+    /// Hash of the packet's content: the same at every meter that sees a copy of the packet.
     pub content: u32,
     /// Number of packets on the wire that the packet represents, if it is [merged](flags::MERGED_FLAG).
     pub segments: u16,
-    /// Length of each of them but the last, which may be shorter.
+    /// Length of the metered IP packet in each of these packets; it may be shorter in the last one.
     pub segment_bytes: u16,
 }
 
@@ -188,7 +188,7 @@ impl IgnoredReason {
         Self::Elsewhere,
     ];
 
-    /// Returns its name in reports, metrics and ledgers.
+    /// Returns the name of the reason in reports, metrics and ledgers.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Arp => "arp",

@@ -1,4 +1,4 @@
-//! Reads frames of any origin into [`PacketInfo`]s.
+//! Parses frames of all supported link types into [`PacketInfo`]s.
 //!
 //! ```text
 //!  frame -> fast: Ethernet, two VLAN tags, IP without options, TCP, UDP or ICMP -------------------> Packet
@@ -7,12 +7,12 @@
 //!                   ^                                                                  |
 //!                   +---------- tunnel (GRE, VXLAN, Geneve, GTP-U, IP in IP)  <-------+
 //! ```
-//! Tunnels are entered `depth` times. The meter counts the innermost IP packet that can be read. If the
-//! content of a tunnel is unreadable, the outer packet is metered. The parser reassembles nothing and
-//! verifies no checksum: a meter counts the packets that arrived.
+//! Up to `depth` nested tunnels are entered. The meter counts the innermost IP packet that can be read. If the content
+//! of a tunnel is unreadable, the outer packet is metered. The parser reassembles nothing and refuses no packet for a
+//! wrong checksum: a meter counts the packets that arrived.
 //!
-//! Invariant: any bytes give a packet or a cause. The parser never panics or allocates, and its time is
-//! bounded by the length of the frame.
+//! Invariant: any bytes give a packet or the reason why they are ignored. The parser never panics or allocates, and its
+//! time is bounded by the length of the frame.
 
 mod capture;
 mod content;
@@ -73,7 +73,8 @@ impl FrameParser {
         Self { depth: options.depth, fragments: FragmentTable::new(options) }
     }
 
-    /// Reads a frame that begins with its Ethernet header and has no FCS. `full_len` is its length before it was cut.
+    /// Reads a frame that begins with its Ethernet header and has no FCS. `full_len` is the length of the frame before
+    /// the capture cut it.
     ///
     /// On `Ok`, all of `packet` is written; otherwise its content must not be used.
     #[inline]
@@ -136,7 +137,9 @@ impl FrameParser {
             let Some(tunnel) = carried else { break };
             // The content is read into a copy: if it cannot be read, the tunnel's own packet is metered, unchanged.
             let mut inner = tunnel.inner_packet(packet);
-            let Ok(layer3) = link::walk_tunnel_payload(tunnel.kind, tunnel.bytes, &mut inner) else { break };
+            let Ok(layer3) = link::read_tunnel_payload_to_ip(tunnel.kind, tunnel.bytes, &mut inner) else {
+                break;
+            };
             let Ok(next) = self.read_ip_packet(layer3, &mut inner) else { break };
             *packet = inner;
             carried = next;
@@ -144,7 +147,7 @@ impl FrameParser {
         Ok(())
     }
 
-    /// Reads one IP packet. Returns the content of a tunnel, if it is to be read.
+    /// Reads one IP packet. Returns the content of a tunnel if the packet carries one that can be entered.
     #[inline]
     fn read_ip_packet<'a>(
         &mut self,

@@ -16,15 +16,15 @@ pub struct FlowRecord {
     pub key: FlowKey,
     /// Counts from source to destination.
     pub forward: FlowHalf,
-    /// Counts of the other direction; all zero in a uniflow.
+    /// Counts of the other direction; all zero in a one-way record.
     pub reverse: FlowHalf,
-    /// A number for the flow that every meter with the same flow-id key gives it.
+    /// Number of the flow. All meters with the same flow-id key give the flow the same number.
     pub flow_id: u64,
     /// Number of earlier records of this flow.
     pub part: u16,
     /// Reason for the report.
     pub end: EndReason,
-    /// Least time to live seen.
+    /// Smallest time to live seen.
     pub ttl_min: u8,
     pub ttl_max: u8,
     /// Type of service of the first packet.
@@ -47,9 +47,11 @@ pub struct FlowRecord {
     pub input: u32,
     /// True if packets were lost before the meter while the flow was active.
     pub loss: bool,
-    /// True if some of its packets were merged before the meter in a way that it could not undo: it counted them as one.
+    /// True if packets of the flow were merged before the meter and the meter could not split them: it counted each
+    /// merged packet as one.
     pub merged: bool,
-    /// Fields that other exporters send and our meter does not. Absent in its own records, so that these stay small.
+    /// Fields that other exporters send and our meter does not; `None` in the records of our meter, so
+    /// that they stay small.
     pub foreign: Option<Arc<ForeignFields>>,
     /// History of the flow since it began; absent unless the meter is one of a group.
     pub history: Option<Box<FlowHistory>>,
@@ -63,7 +65,7 @@ pub struct FlowHalf {
     pub bytes: u64,
     /// Bytes of whole frames, without FCS.
     pub frame_bytes: u64,
-    /// First packet, nanoseconds since 1970; 0 if there was none.
+    /// Time of the first packet, nanoseconds since 1970; 0 if there was none.
     pub first_ns: u64,
     pub last_ns: u64,
     /// All TCP flags seen: twelve bits of the header, of which our meter reads eight (RFC 9565).
@@ -89,7 +91,7 @@ pub enum EndReason {
 }
 
 impl EndReason {
-    /// Returns the reason with this number.
+    /// Returns the reason with this number; `None` for an unknown number.
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Idle,
@@ -103,7 +105,7 @@ impl EndReason {
 }
 
 impl FlowRecord {
-    /// Packets of both directions.
+    /// Returns the packets of both directions together.
     pub const fn packets(&self) -> u64 {
         self.forward.packets.saturating_add(self.reverse.packets)
     }
@@ -118,12 +120,12 @@ impl FlowRecord {
                 .is_some_and(|fields| fields.others.has_element(ENTERPRISE_NUMBER, own::GROUP_ELEMENT))
     }
 
-    /// Bytes of IP of both directions.
+    /// Returns the IP bytes of both directions together.
     pub const fn bytes(&self) -> u64 {
         self.forward.bytes.saturating_add(self.reverse.bytes)
     }
 
-    /// First packet of either direction, nanoseconds since 1970.
+    /// Returns the time of the first packet of either direction, nanoseconds since 1970.
     pub const fn first_ns(&self) -> u64 {
         match (self.forward.packets, self.reverse.packets) {
             // A direction without packets has time zero, which must not win as the earlier one.
@@ -134,13 +136,13 @@ impl FlowRecord {
         }
     }
 
-    /// Last packet of either direction.
+    /// Returns the time of the last packet of either direction, nanoseconds since 1970.
     pub const fn last_ns(&self) -> u64 {
         if self.forward.last_ns > self.reverse.last_ns { self.forward.last_ns } else { self.reverse.last_ns }
     }
 
-    /// Splits a biflow into two one-way records; the second is absent if no packet came back. For ICMP, the
-    /// second direction of a request counts as its reply, and the other way round.
+    /// Splits a biflow into two one-way records; the second is `None` if no packet came back. For ICMP, the second
+    /// direction of a request counts as its reply, and the reverse.
     #[must_use]
     pub fn split_directions(&self) -> (Self, Option<Self>) {
         // A history is of both directions and cannot be split.
@@ -170,11 +172,11 @@ impl FlowRecord {
         if is_icmp(self.key.protocol) { self.icmp } else { self.key.destination_port }
     }
 
-    /// Returns the key of the other direction. Type and code of ICMP are not added if they were not in the key.
+    /// Returns the key of the other direction. Type and code of ICMP are not added if they are not part of this key.
     const fn reversed_key(&self) -> FlowKey {
         let key = self.key.opposite_direction();
-        // A key without type and code has destination port 0. Reversing that would read it as an echo reply, type 0, and turn
-        // it into a request.
+        // A key without type and code has destination port 0. Reversing that would read it as an echo reply, type 0,
+        // and turn it into a request.
         let has_type = self.key.destination_port == self.icmp;
         let destination_port =
             if is_icmp(key.protocol) && !has_type { self.key.destination_port } else { key.destination_port };

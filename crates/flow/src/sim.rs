@@ -1,4 +1,5 @@
-//! SIM, summaries of information: an item for every packet, and one for every new flow, in datagrams that are filled exactly.
+//! SIM, summaries of information: an item for every packet, and one for every new flow, in datagrams that are filled
+//! as far as possible.
 //!
 //! ```text
 //!  0        1        2        3        4        5        6        7
@@ -31,7 +32,8 @@
 //! before this one, `event sequence` packets and new flows before this one, so the number of missing events
 //! between two datagrams is exact. Ledgers are items, not events.
 //!
-//! Invariant: every event given to the encoder is in exactly one finished datagram, or in the one that is not full yet.
+//! Invariant: every event given to the encoder is in exactly one finished datagram, or in the datagram that
+//! is not full yet.
 
 mod decode;
 mod encode;
@@ -47,13 +49,13 @@ pub enum SimEvent {
     /// A flow was opened; reported before its first packet.
     Flow {
         flow_id: u64,
-        /// Key of the flow, as its first packet has it.
+        /// Key of the flow, in the direction of its first packet.
         key: FlowKey,
         /// Time at which the flow was opened, nanoseconds since 1970.
         at_ns: u64,
     },
     Packet {
-        /// Number of its flow.
+        /// Number of the packet's flow.
         flow_id: u64,
         /// Length of the IP packet.
         bytes: u32,
@@ -62,7 +64,7 @@ pub enum SimEvent {
     },
 }
 
-// A standby keeps one for each packet of the last seconds: see docs/book/meter-group.md.
+// A standby keeps one event for each packet of the last seconds: see docs/book/meter-group.md.
 const _: () = assert!(size_of::<SimEvent>() == 64, "one line of cache");
 
 /// First bytes of a datagram.
@@ -71,11 +73,11 @@ pub const SIM_DATAGRAM_MAGIC: [u8; 3] = *b"SIM";
 pub const VERSION: u8 = 1;
 /// The usual UDP port.
 pub const SIM_PORT: u16 = 4738;
-/// Length of the header.
+/// Length of a datagram's header, in bytes.
 pub const HEADER: usize = 32;
-/// UDP payload of a datagram of 1500 bytes of IP, over IPv4.
+/// UDP payload of an IPv4 packet of 1500 bytes.
 pub const MAX_PAYLOAD_V4: usize = 1500 - 20 - 8;
-/// The same over IPv6, see [`MAX_PAYLOAD_V4`].
+/// UDP payload of an IPv6 packet of 1500 bytes.
 pub const MAX_PAYLOAD_V6: usize = 1500 - 40 - 8;
 
 /// Kinds of items and their lengths in bytes.
@@ -94,7 +96,7 @@ pub mod item {
     pub const FLOW_V4_ITEM_LAYOUT: ItemLayout = ItemLayout { kind: 3, length: 40 };
     /// A new flow of IPv6.
     pub const FLOW_V6_ITEM_LAYOUT: ItemLayout = ItemLayout { kind: 4, length: 64 };
-    /// A ledger; the length is that of the part before its values.
+    /// A ledger; the length is without its values.
     pub const LEDGER_ITEM_LAYOUT: ItemLayout = ItemLayout { kind: 5, length: 16 };
 }
 

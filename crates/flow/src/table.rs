@@ -1,13 +1,13 @@
-//! The flow table: packets in, records out.
+//! The flow table: counts packets by flow, and reports the flows as records.
 //!
 //! ```text
 //!  32 packets -> look (key, hash) -> index (bucket, tag) -> slot (64 bytes) -> +1
 //!                prefetch bucket     prefetch slot
 //! ```
-//! The table belongs to one worker, has a fixed size and allocates nothing for a packet; slots are first touched
-//! when flows need them. Time is an argument: packets have their times, and `now_ns` drives the timers, so flows also
-//! end when nothing arrives. A packet of a known flow mostly touches one bucket of the index and one `HotSlot`; a
-//! long key (IPv6, tunnels) also needs the `ColdSlot`. Keys are always compared in full.
+//! The table belongs to one worker, has a fixed size and allocates nothing for a packet; slots are first touched when
+//! flows need them. Time is an argument: packets have their times, and `now_ns` drives the timers, so flows also end
+//! when nothing arrives. A packet of a known flow usually touches one bucket of the index and one `HotSlot`; a long key
+//! (IPv6, tunnels) also needs the `ColdSlot`. Keys are always compared in full.
 //!
 //! Invariant: every packet given to [`meter_packets`](FlowTable::meter_packets) is in [`PacketCounts::metered`] or in
 //! [`PacketCounts::untracked`]. Every metered packet is in a live flow or in exactly one record.
@@ -25,7 +25,7 @@ mod stepping;
 mod telling;
 mod wheel;
 
-pub use hints::{FlowOutlet, MemoryHints};
+pub use hints::{FlowEventReceiver, MemoryHints};
 pub use options::{FullTableReaction, TableOptions};
 
 use crate::counts::PacketCounts;
@@ -35,21 +35,21 @@ use crate::packet::{PacketInfo, flags};
 use crate::record::EndReason;
 use history::FlowHistories;
 use index::{FlowIndex, NONE};
-use look::{KeyLookup, KeyMaker};
+use look::{FlowKeyBuilder, KeyLookup};
 use slot::{ColdSlot, ENDED_STATE, HotSlot, RarelyUsedCounts, TCP_CLOSING_FLAGS};
 use std::marker::PhantomData;
 use wheel::{TimerReason, TimerSetting, TimerWheel};
 
-/// Packets that are prefetched and metered together.
+/// Number of packets that are prefetched and metered together.
 const PACKETS_PER_BATCH: usize = 32;
-/// Slots that are made together: a few pages, which are in the cache when the next flows open.
+/// Number of slots that are made together: a few pages, which are in the cache when the next flows open.
 const SLOTS_PER_ALLOCATION: usize = 64;
-/// Timers that are handled per batch, in addition to two for each packet.
+/// Number of timers that are handled per batch, in addition to two for each packet.
 const TIMERS_PER_BATCH: usize = 64;
 
 #[derive(Debug)]
 pub struct FlowTable<H> {
-    keys: KeyMaker,
+    keys: FlowKeyBuilder,
     limits: TableLimits,
     ids: FlowIds,
     index: FlowIndex,
@@ -64,7 +64,7 @@ pub struct FlowTable<H> {
     /// Slots without a flow.
     free: Vec<u32>,
     counts: PacketCounts,
-    /// Losses of the meter so far; flow parts that began before the last one are marked.
+    /// Number of losses of the meter so far. Parts of flows that began before the last loss are marked.
     losses: u32,
     /// Present time of the table, by which timers expire; `None` until the first packet or the first call with a time.
     now_ns: Option<u64>,
@@ -114,7 +114,7 @@ impl TableLimits {
         at_ns.saturating_add(self.idle) < hot.last_ns()
     }
 
-    /// Returns the reason of a flow's last report.
+    /// Returns the reason for the last report of a flow when the table ends.
     fn last_end_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.flow_deadline(hot) {
             due if due.at_ns <= now_ns && due.reason != EndReason::Active => due.reason,
@@ -123,14 +123,14 @@ impl TableLimits {
         }
     }
 
-    /// Returns the timer setting of a flow.
+    /// Returns when the timer of a flow must expire, and which event it waits for.
     fn timer_setting(&self, hot: &HotSlot) -> TimerSetting {
         let due = self.flow_deadline(hot);
         let (at_ns, wait) = match due.reason {
             EndReason::Active => (due.at_ns, TimerReason::Part),
             _ => (due.at_ns, TimerReason::Silence),
         };
-        TimerSetting { tick: wheel::tick_after(at_ns), wait }
+        TimerSetting { tick: wheel::first_tick_after(at_ns), wait }
     }
 }
 
@@ -160,7 +160,7 @@ impl<H: MemoryHints> FlowTable<H> {
             when_full: options.when_full,
         };
         Self {
-            keys: KeyMaker::new(options),
+            keys: FlowKeyBuilder::new(options),
             limits,
             ids: FlowIds::new(options.flow_id_key),
             index: FlowIndex::new::<H>(capacity),
@@ -179,10 +179,15 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Meters packets in the order of their arrival, and handles part of the timers that are due by `now_ns`: enough to keep up
-    /// with any stream of packets, and little enough not to delay the next ones. Timers run after each batch, up to
-    /// the time of its last packet.
-    pub fn meter_packets(&mut self, packets: &[PacketInfo], now_ns: u64, outlet: &mut impl FlowOutlet) {
+    /// Meters packets in the order of their arrival, and handles part of the timers that are due by `now_ns`: enough to
+    /// keep up with any stream of packets, and little enough not to delay the next ones. Timers run after each batch,
+    /// up to the time of its last packet.
+    pub fn meter_packets(
+        &mut self,
+        packets: &[PacketInfo],
+        now_ns: u64,
+        outlet: &mut impl FlowEventReceiver,
+    ) {
         if self.now_ns.is_none()
             && let Some(first) = packets.first()
         {
@@ -206,13 +211,18 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Handles everything that is due by `now_ns`. Flows end up to one tick, 67 ms, after their deadline, even
     /// if no packets arrive.
-    pub fn advance_to(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
+    pub fn advance_to(&mut self, now_ns: u64, outlet: &mut impl FlowEventReceiver) {
         self.advance_with_limit(now_ns, usize::MAX, outlet);
     }
 
     /// Handles the timers that are due by `now_ns`, for about `most` flows at most: for a caller that has
     /// other work, too. Returns whether all due timers were handled.
-    pub fn advance_with_limit(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
+    pub fn advance_with_limit(
+        &mut self,
+        now_ns: u64,
+        most: usize,
+        outlet: &mut impl FlowEventReceiver,
+    ) -> bool {
         // The time is not known yet: a wheel that began at 0 would have to turn for billions of ticks.
         if now_ns == 0 && self.now_ns.is_none() {
             return true;
@@ -221,8 +231,8 @@ impl<H: MemoryHints> FlowTable<H> {
         self.run_timers(now_ns, most, outlet)
     }
 
-    /// Reports every flow. Flows that have ended by themselves are reported as ended.
-    pub fn finish_flows(&mut self, outlet: &mut impl FlowOutlet) {
+    /// Reports and removes every flow. Flows that have ended by themselves are reported as ended.
+    pub fn finish_flows(&mut self, outlet: &mut impl FlowEventReceiver) {
         let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
             if !self.hot[slot].is_free() {
@@ -243,8 +253,8 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Returns the number of flows that other meters of the group may not recognise yet, because this meter started
-    /// or lost packets while they were running. While there are any, this meter cannot stand in for the others.
+    /// Returns the number of flows that other meters of the group may not recognise yet, because this meter started or
+    /// lost packets while they were running. While there are any, this meter cannot replace the others.
     pub fn strange_flows(&self) -> usize {
         self.histories.as_ref().map_or(0, FlowHistories::strange_flows)
     }
@@ -254,12 +264,12 @@ impl<H: MemoryHints> FlowTable<H> {
         &self.counts
     }
 
-    /// Flows in the table.
+    /// Returns the number of flows in the table.
     pub fn flow_count(&self) -> usize {
         self.hot.len() - self.free.len()
     }
 
-    /// Returns its memory in bytes when it is full, without the parts that most flows do not use.
+    /// Returns the memory of the full table in bytes, without the parts that most flows do not use.
     pub fn memory_bytes(&self) -> usize {
         let history = if self.histories.is_some() { FlowHistories::SLOT_BYTES } else { 0 };
         let slots = size_of::<HotSlot>() + size_of::<ColdSlot>() + size_of::<u32>() + history;
@@ -276,9 +286,10 @@ impl<H: MemoryHints> FlowTable<H> {
         self.ids.flow_id(&self.keys.flow_key(packet))
     }
 
-    /// Moves the clock of the table.
+    /// Sets the present time of the table. A time that is a little earlier is ignored; a much earlier one means that
+    /// the clock was set back.
     #[inline]
-    fn set_time(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
+    fn set_time(&mut self, now_ns: u64, outlet: &mut impl FlowEventReceiver) {
         match self.now_ns {
             None => {
                 self.wheel.start_wheel_at(wheel::tick_at(now_ns));
@@ -299,9 +310,9 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    fn meter_batch(&mut self, packets: &[PacketInfo], outlet: &mut impl FlowOutlet) {
-        // The batch is processed in passes: each prefetches the memory that the next one needs, so that the cache misses of
-        // many packets overlap. A packet alone would wait for its bucket, then for its slot.
+    fn meter_batch(&mut self, packets: &[PacketInfo], outlet: &mut impl FlowEventReceiver) {
+        // The batch is processed in passes: each prefetches the memory that the next one needs, so that the cache
+        // misses of many packets overlap. A packet alone would wait for its bucket, then for its slot.
         let mut looks = [KeyLookup::EMPTY_LOOKUP; PACKETS_PER_BATCH];
         let looks = &mut looks[..packets.len()];
         for (look, packet) in looks.iter_mut().zip(packets) {
@@ -329,7 +340,8 @@ impl<H: MemoryHints> FlowTable<H> {
             }
         }
         if elsewhere {
-            // Few flows are in their second bucket. Most packets that come here open a flow, and are found nowhere.
+            // Few flows are in their second bucket. Most packets that come here open a flow, so their
+            // flow is found nowhere.
             for look in looks.iter_mut().filter(|look| look.slot == NONE) {
                 look.slot = self.index.first_slot_in_second_bucket(look.hash);
                 if let Some(hot) = self.hot.get(look.slot as usize) {
@@ -340,10 +352,10 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     #[inline]
-    fn meter_packet(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
+    fn meter_packet(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowEventReceiver) {
         // The slot was looked up before the earlier packets were metered; they may have ended that flow and
         // given the slot to another.
-        let there = (look.slot as usize) < self.hot.len() && self.holds_flow(look.slot, look, packet);
+        let there = (look.slot as usize) < self.hot.len() && self.is_flow_in_slot(look.slot, look, packet);
         let slot = if there { Some(look.slot as usize) } else { self.find_slot(look, packet) };
         match slot {
             Some(slot) => self.add_packet(slot, look, packet, outlet),
@@ -353,7 +365,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Returns whether a slot holds this flow.
     #[inline]
-    fn holds_flow(&self, slot: u32, look: &KeyLookup, packet: &PacketInfo) -> bool {
+    fn is_flow_in_slot(&self, slot: u32, look: &KeyLookup, packet: &PacketInfo) -> bool {
         let slot = slot as usize;
         self.hot[slot].matches_words(look.words)
             && (!look.is_long() || self.cold[slot].words == self.keys.canonical_key(packet).words)
@@ -362,7 +374,9 @@ impl<H: MemoryHints> FlowTable<H> {
     #[cold]
     #[inline(never)]
     fn find_slot(&self, look: &KeyLookup, packet: &PacketInfo) -> Option<usize> {
-        self.index.find_slot(look.hash, |slot| self.holds_flow(slot, look, packet)).map(|slot| slot as usize)
+        self.index
+            .find_slot(look.hash, |slot| self.is_flow_in_slot(slot, look, packet))
+            .map(|slot| slot as usize)
     }
 
     /// Adds a packet to its flow.
@@ -372,7 +386,7 @@ impl<H: MemoryHints> FlowTable<H> {
         slot: usize,
         look: &KeyLookup,
         packet: &PacketInfo,
-        outlet: &mut impl FlowOutlet,
+        outlet: &mut impl FlowEventReceiver,
     ) {
         let hot = &self.hot[slot];
         let at_ns = packet.at_ns;
@@ -401,7 +415,7 @@ impl<H: MemoryHints> FlowTable<H> {
         slot: usize,
         look: &KeyLookup,
         packet: &PacketInfo,
-        outlet: &mut impl FlowOutlet,
+        outlet: &mut impl FlowEventReceiver,
     ) {
         if self.limits.is_set_back_for_flow(&self.hot[slot], packet.at_ns) {
             self.record_flow_clock_set_back(slot, packet.at_ns, outlet);
@@ -436,7 +450,7 @@ impl<H: MemoryHints> FlowTable<H> {
         slot: usize,
         is_after_silence: bool,
         at_ns: u64,
-        outlet: &mut impl FlowOutlet,
+        outlet: &mut impl FlowEventReceiver,
     ) {
         if self.histories.as_ref().is_some_and(|histories| histories.has_lost_packets(slot)) {
             self.report_flow_part(slot, EndReason::Active, outlet);
@@ -460,7 +474,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.count_history_packet(slot, flipped, packet, true);
     }
 
-    /// Counts a packet. `is_known`: its content identifies it.
+    /// Counts a packet. If `is_known` is true, its content identifies it.
     #[inline]
     fn count_history_packet(&mut self, slot: usize, flipped: bool, packet: &PacketInfo, is_known: bool) {
         let hot = &mut self.hot[slot];
@@ -492,7 +506,7 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 }
 
-/// Slots are counted in 32 bits.
+/// Converts the index of a slot to its number of 32 bits.
 #[expect(clippy::cast_possible_truncation, reason = "a table has less than 2^32 slots")]
 const fn slot_number(slot: usize) -> u32 {
     slot as u32

@@ -1,27 +1,27 @@
-//! The send gate of a lease: a deadline after which a port must not send. The controller sets it; the
-//! senders check it themselves.
+//! The send gate of a lease: a deadline after which a port must not send. The controller's leases set the
+//! deadline; the senders check it themselves.
 //!
 //! Every sender compares the deadline with the clock before each piece of work of at most [`MAX_AHEAD`]. So
 //! no message is needed to stop it: a node whose lease is not renewed stops by itself. A sender that finds
-//! the gate shut stops permanently, as if the deadline had stopped it; a later deadline does not start it again.
+//! the gate shut stops permanently; a later deadline does not start it again.
 //! Without a lease the gate is open, and checking it costs one load.
 //!
 //! Invariant: without a lease there is no deadline; with a lease, the deadline is never "for ever". Only the thread
-//! with the lease sets the deadline: `shut_now` reads it before it writes. The deadline publishes no other data, so its
-//! order relative to other memory does not matter. No other order would show it to a sender sooner.
+//! that handles the lease sets the deadline, because `shut_now` reads it before it writes. No other data is published
+//! with the deadline, so its memory ordering does not matter: a stricter one would not show the deadline sooner.
 
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Maximum length of the work that a sender may have begun when the gate shuts.
+/// Maximum duration of the work that a sender may have begun when the gate shuts.
 pub const MAX_AHEAD: Nanos = Nanos::from_millis(10);
 
 const OPEN_GATE: u64 = u64::MAX;
 
-/// Returns how long the machine has been suspended since boot: `CLOCK_BOOTTIME` minus the node's monotonic clock. The
-/// result is never too large.
+/// Returns how long the machine has been suspended since boot: `CLOCK_BOOTTIME` minus `CLOCK_MONOTONIC`. The result may
+/// be slightly too small, but never too large.
 pub fn suspended_time() -> Nanos {
     let boottime = clock::boottime_ns();
     Nanos::new(boottime.saturating_sub(clock::monotonic_ns()))
@@ -41,19 +41,19 @@ impl Default for SendGate {
 }
 
 impl SendGate {
-    /// Makes the gate of senders that need no lease: it never shuts.
+    /// Creates the gate of senders that need no lease: it never shuts.
     pub fn without_lease() -> Self {
         Self { deadline: Arc::new(AtomicU64::new(OPEN_GATE)) }
     }
 
-    /// Makes the gate of senders under a lease that has not begun: it is shut until a deadline is set.
+    /// Creates the gate of senders under a lease that has not begun: it is shut until a deadline is set.
     pub fn under_lease() -> Self {
         // Time 0 of CLOCK_BOOTTIME is long past on any running machine.
         Self { deadline: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// Sets the deadline, in nanoseconds of `CLOCK_BOOTTIME`. Callers compute it from the time at which the renewal was
-    /// *sent*. A gate without a lease stays open.
+    /// Sets the deadline, in nanoseconds of `CLOCK_BOOTTIME`. Callers compute it from the time at which the renewal of
+    /// the lease was *sent*, not from its arrival. A gate without a lease stays open.
     pub fn set_deadline(&self, boottime_ns: u64) {
         if self.is_leased() {
             // The value stays below OPEN_GATE: no deadline may turn a leased gate into one without a lease.
@@ -71,7 +71,7 @@ impl SendGate {
     /// Shuts the gate now, if there is a lease.
     pub fn shut_now(&self) {
         if let Some(deadline) = self.deadline() {
-            // The earlier of both: shutting must not extend a lease that has ended already.
+            // The earlier of both times is set: shutting must not extend a lease that has ended already.
             self.set_deadline(deadline.min(clock::boottime_ns()));
         }
     }
@@ -81,18 +81,18 @@ impl SendGate {
         self.deadline.load(Ordering::Relaxed) != OPEN_GATE
     }
 
-    /// The deadline, if there is a lease.
+    /// Returns the deadline in nanoseconds of `CLOCK_BOOTTIME`; `None` without a lease.
     pub fn deadline(&self) -> Option<u64> {
         Some(self.deadline.load(Ordering::Acquire)).filter(|deadline| *deadline != OPEN_GATE)
     }
 
-    /// Time until the lease ends; `None` without one.
+    /// Returns the time until the lease ends, zero after its end; `None` without a lease.
     pub fn remaining_time(&self) -> Option<Nanos> {
         Some(Nanos::new(self.deadline()?.saturating_sub(clock::boottime_ns())))
     }
 
-    /// Returns when the gate shut, on the sender's clock, which shows `now`; never before `not_before`. `None` while
-    /// the gate is open.
+    /// Returns when the gate shut, as a time of the sender's clock, which shows `now`; not earlier than `not_before`.
+    /// `None` while the gate is open.
     #[inline]
     pub fn shut_since(&self, now: MonoTime, not_before: MonoTime) -> Option<MonoTime> {
         let deadline = self.deadline()?;

@@ -1,9 +1,9 @@
 //! The lab guard: test traffic stays off networks that people use.
 //!
 //! RFC 6815 confines benchmark traffic to isolated test networks. An interface that carries a default route,
-//! or an address outside the blocks set aside for benchmarking, is refused until the user confirms it for
-//! that interface. All interfaces stacked with it (its bridge, VLANs on it, the card below it) count in the
-//! same way, see the module `stack`. All code that sends asks [`permit_port`] first.
+//! or an address outside the blocks reserved for benchmarking, is refused until the user confirms it. The same
+//! holds if an interface stacked with it (its bridge, VLANs on it, the card below it) has such a route or
+//! address; see the module `stack`. All code that sends test traffic calls [`permit_port`] first.
 
 use crate::Error;
 use crate::stack::{
@@ -13,20 +13,20 @@ use packetrig_sys::netns::NetNs;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Refuses the interface with this number if it, or an interface stacked with it, looks like part of a network
-/// that people use. `port` is its name for messages. A port that the user `confirmed` is never refused.
+/// Fails if the interface with this number, or an interface stacked with it, looks like part of a network that
+/// people use. `port` is the interface as the user wrote it. A port that the user `confirmed` is never refused.
 pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Result<(), Error> {
-    // The kernel is not asked: a confirmed port must work even if its stacked interfaces cannot be listed.
+    // A confirmed port must work even if the kernel does not list the stacked interfaces, so they are not read.
     if confirmed {
         return Ok(());
     }
     Ok(judge_port(port, &find_stacked_interfaces(&read_namespaces(netns)?, index), confirmed)?)
 }
 
-/// The interfaces of a namespace that [`permit_port`] refuses, by number, each with the reason.
+/// Returns the interfaces of a namespace that [`permit_port`] refuses, by number, each with the reason.
 pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
     let all = read_namespaces(netns)?;
-    // `read_namespaces` puts the caller's namespace first; the other namespaces only help to judge it.
+    // `read_namespaces` puts this namespace first; the others are needed only to judge the interfaces of this one.
     let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
     let mut refused = BTreeMap::new();
     for link in own.iter().map(|of| &of.link) {
@@ -39,10 +39,10 @@ pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error
     Ok(refused)
 }
 
-/// Interface `index` of the first namespace and all that are stacked with it.
+/// Returns interface `index` of the first namespace and all interfaces that are stacked with it.
 fn find_stacked_interfaces(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
     let found = find_stacked(all, index);
-    // The far end of a cable that leads nowhere else is the device under test.
+    // The far end of a virtual cable belongs to the device under test, so it is not judged.
     let found = found.iter().filter(|(_, reach)| **reach != InterfaceReach::CableEnd);
     found
         .filter_map(|((namespace, number), reach)| {
@@ -51,7 +51,7 @@ fn find_stacked_interfaces(all: &[StackNamespace], index: u32) -> Vec<StackedInt
         .collect()
 }
 
-/// Interface `number` of a namespace, reached from interface `index` of the first one.
+/// Describes interface `number` of a namespace, which was reached from interface `index` of the first namespace.
 fn describe_interface(
     all: &[StackNamespace],
     namespace: usize,
@@ -80,19 +80,19 @@ fn find_hidden_surroundings(
     all: &[StackNamespace],
     namespace: usize,
     of: &StackLink,
-) -> Option<HiddenSurroundings> {
+) -> Option<UnknownInterfaceFact> {
     if leads_to_unknown_namespace(all, namespace, &of.link) {
-        return Some(HiddenSurroundings::FarEnd);
+        return Some(UnknownInterfaceFact::FarEnd);
     }
-    all[namespace].has_unknown_routes.then_some(HiddenSurroundings::Routes)
+    all[namespace].has_unknown_routes.then_some(UnknownInterfaceFact::Routes)
 }
 
-/// The part of an interface's surroundings that is hidden, because this process cannot enter the namespace.
+/// What is not known about an interface, because this process cannot enter a network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HiddenSurroundings {
-    /// The routes that leave through it.
+pub enum UnknownInterfaceFact {
+    /// The routes that leave through the interface.
     Routes,
-    /// The interface below it, or at the far end of its cable.
+    /// The interface below it, or the interface at the far end of its virtual cable.
     FarEnd,
 }
 
@@ -101,28 +101,28 @@ pub enum HiddenSurroundings {
 pub enum InterfaceRelation {
     /// This is the requested interface.
     Itself,
-    /// It shares a wire with the requested interface.
+    /// It is stacked with the requested interface on the same wire, such as a VLAN or a bridge.
     Stacked,
-    /// Frames reach it through a bridge, bond or switch at the far end of a cable.
+    /// Frames reach it through a bridge, bond or switch at the far end of a virtual cable.
     BeyondCable,
 }
 
-/// The interface, or one that is stacked with it.
+/// The requested interface, or an interface that is stacked with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackedInterface {
     pub name: String,
-    /// Its relation to the requested interface.
+    /// Relation of this interface to the requested one.
     pub kinship: InterfaceRelation,
     /// It is the loopback interface.
     pub loopback: bool,
     /// A default route leaves through it.
     pub default_route: bool,
-    /// The part of it that this process cannot see.
-    pub unknown: Option<HiddenSurroundings>,
+    /// What this process cannot find out about the interface; `None` if it knows everything.
+    pub unknown: Option<UnknownInterfaceFact>,
     pub addresses: Vec<IpAddr>,
 }
 
-/// Refusal of an interface, with the reason. The user may confirm it nevertheless.
+/// Refusal of an interface, with the reason. The user can override it with `--confirm`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("port {port} is refused: {reason}; use an isolated test network, or confirm with `--confirm {port}`")]
 pub struct GuardRefusal {
@@ -158,8 +158,8 @@ fn find_objection(relative: &StackedInterface) -> Option<String> {
             "{who} carries the default route, so test traffic could reach other people's networks"
         ));
     }
-    // This is checked before the exemption of the device under test: its routes may lead back into a network
-    // that people use.
+    // This check comes before the exemption of the device under test: routes of the device may lead back into a
+    // network that people use.
     if let Some(reason) = find_objection_to_hidden_part(relative) {
         return Some(format!("{who} {reason}"));
     }
@@ -173,16 +173,20 @@ fn find_objection(relative: &StackedInterface) -> Option<String> {
     ))
 }
 
-/// Treats everything hidden as part of a network that people use, except a bridge without an address behind the cable:
-/// that is a device under test.
+/// Objects to everything that is hidden. The only exception are hidden routes of an interface without an address beyond
+/// a cable: that is a bridge in the device under test.
 fn find_objection_to_hidden_part(relative: &StackedInterface) -> Option<&'static str> {
     let has_address = relative.addresses.iter().any(|address| !is_link_local(*address));
     match relative.unknown? {
-        HiddenSurroundings::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
-        HiddenSurroundings::Routes if relative.kinship == InterfaceRelation::BeyondCable && !has_address => {
+        UnknownInterfaceFact::FarEnd => {
+            Some("leads into a network namespace that this process cannot inspect")
+        }
+        UnknownInterfaceFact::Routes
+            if relative.kinship == InterfaceRelation::BeyondCable && !has_address =>
+        {
             None
         }
-        HiddenSurroundings::Routes => {
+        UnknownInterfaceFact::Routes => {
             Some("is in a network namespace that this process cannot enter, so its routes are unknown")
         }
     }
@@ -195,7 +199,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Addresses set aside for benchmarking (RFC 2544, RFC 5180), and addresses that never leave a link.
+/// Returns whether an address is reserved for benchmarking (RFC 2544, RFC 5180), or never leaves a link.
 fn is_benchmarking_or_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => is_in_block(four, Ipv4Addr::new(198, 18, 0, 0), 15) || four.is_link_local(),
@@ -294,12 +298,12 @@ mod tests {
         };
         for kinship in [InterfaceRelation::Itself, InterfaceRelation::Stacked, InterfaceRelation::BeyondCable]
         {
-            let reason = refusal(unseen(HiddenSurroundings::FarEnd, kinship)).unwrap();
+            let reason = refusal(unseen(UnknownInterfaceFact::FarEnd, kinship)).unwrap();
             assert!(reason.contains("cannot inspect"), "{reason}");
         }
-        let below = refusal(unseen(HiddenSurroundings::Routes, InterfaceRelation::Stacked)).unwrap();
+        let below = refusal(unseen(UnknownInterfaceFact::Routes, InterfaceRelation::Stacked)).unwrap();
         assert!(below.contains("routes are unknown"), "{below}");
-        let bridge = unseen(HiddenSurroundings::Routes, InterfaceRelation::BeyondCable);
+        let bridge = unseen(UnknownInterfaceFact::Routes, InterfaceRelation::BeyondCable);
         assert_eq!(refusal(bridge.clone()), None);
         let link_only = StackedInterface { addresses: vec!["fe80::1".parse().unwrap()], ..bridge.clone() };
         assert_eq!(refusal(link_only), None);

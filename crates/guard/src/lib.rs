@@ -1,6 +1,6 @@
-//! Two guards of everything that sends. The lab guard ([`lab`]) decides whether an interface may carry test
-//! traffic. The gate of a lease ([`gate`]) holds the deadline of a sender. Both are separate from the data
-//! plane, because probes need them without it.
+//! Two guards that all senders use. The lab guard ([`lab`]) decides whether an interface may carry test
+//! traffic. The send gate of a lease ([`gate`]) contains the deadline after which a sender must stop. Both are
+//! in a crate apart from the data plane, because probes need the guards without the data plane.
 #![forbid(unsafe_code)]
 
 mod error;

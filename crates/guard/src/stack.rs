@@ -1,21 +1,22 @@
-//! Finds the interfaces that are stacked with one: all that its frames can reach without leaving this machine.
+//! Finds the interfaces that are stacked with an interface: all that its frames can reach without leaving the machine.
 //!
 //! For each interface the kernel names its master (bridge, bond, switch) and the interface below it, which may be in
-//! another namespace. Following both links in both directions gives all interfaces that share a wire with this one. A
-//! virtual cable ends the stack, unless its far end belongs to a bridge, bond or switch, which forwards the frames.
+//! another namespace. The search follows both relations in both directions, so it finds all interfaces that share a
+//! wire with the first one. It stops at the far end of a virtual cable (veth), unless that end belongs to a bridge,
+//! bond or switch, which forwards the frames.
 
 use packetrig_sys::link::{Link, LinkAddress, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
-/// Kinds that are a cable with two ends: `peer` is the other one.
+/// Kinds of interface that are one end of a virtual cable: `peer` is the other end.
 const CABLE_KINDS: [&str; 2] = ["veth", "netkit"];
-/// Kinds of master with members that do not exchange frames.
+/// Kinds of master whose members do not exchange frames.
 const ISOLATING_KINDS: [&str; 2] = ["vrf", "dsa"];
 /// All interfaces of this kind in a namespace are one switch.
 const SWITCH_KIND: &str = "openvswitch";
-/// Kinds that send by the routes of their namespace, if they are not bound to an interface.
+/// Kinds of tunnel. A tunnel that is not bound to an interface sends along the routes of its namespace.
 const TUNNEL_KINDS: [&str; 17] = [
     "gre",
     "gretap",
@@ -50,30 +51,30 @@ pub(crate) struct StackLink {
 /// The interfaces of one namespace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StackNamespace {
-    /// Prefix of its interfaces in messages; empty for the namespace of the requested interface.
+    /// Name of the namespace before interface names in messages; empty for the namespace of the requested interface.
     pub(crate) label: String,
     pub(crate) links: Vec<StackLink>,
-    /// Namespaces by the numbers that this one has for them.
+    /// Positions of namespaces in the list of all, by the numbers that this namespace has for them.
     pub(crate) known: BTreeMap<i32, usize>,
-    /// It cannot be entered: the kernel lists its interfaces and addresses, but not its routes.
+    /// The namespace cannot be entered: the kernel lists its interfaces and addresses, but not its routes.
     pub(crate) has_unknown_routes: bool,
 }
 
 /// The path on which frames reach an interface of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum InterfaceReach {
-    /// It shares a wire with the interface.
+    /// Without a virtual cable: the interface shares a wire with the first one.
     Stacked,
-    /// A bridge, bond or switch at the far end of a cable leads to it.
+    /// Through a bridge, bond or switch at the far end of a virtual cable.
     BeyondCable,
-    /// It is the far end of a cable.
+    /// The interface is the far end of a virtual cable.
     CableEnd,
 }
 
-/// An interface, by its namespace and number.
+/// An interface: the position of its namespace in the list, and its number in this namespace.
 type StackNode = (usize, u32);
 
-/// Everything stacked with interface `index` of the first namespace, and how it is reached.
+/// Returns all interfaces that are stacked with interface `index` of the first namespace, and how each is reached.
 pub(crate) fn find_stacked(all: &[StackNamespace], index: u32) -> BTreeMap<StackNode, InterfaceReach> {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -112,7 +113,7 @@ fn is_cable(link: &Link) -> bool {
     is_link_of_kind(link, &CABLE_KINDS)
 }
 
-/// The namespace in which a link's `peer` is a valid number; `None` if it cannot be found from here.
+/// Returns the namespace in which a link's `peer` is a valid number; `None` if this namespace is not in the list.
 fn find_peer_namespace(all: &[StackNamespace], own: usize, link: &Link) -> Option<usize> {
     match link.peer_netns {
         None => Some(own),
@@ -120,18 +121,18 @@ fn find_peer_namespace(all: &[StackNamespace], own: usize, link: &Link) -> Optio
     }
 }
 
-/// Returns whether an interface leads into a namespace that cannot be found from here.
+/// Returns whether an interface leads into a namespace that is not in the list.
 pub(crate) fn leads_to_unknown_namespace(all: &[StackNamespace], own: usize, link: &Link) -> bool {
     !is_link_of_kind(link, &ISOLATING_KINDS) && find_peer_namespace(all, own, link).is_none()
 }
 
-/// The interface below this one.
+/// Returns the interface below this one; `None` for a cable, or if there is none or its namespace is unknown.
 fn find_interface_below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
     let below = link.peer.filter(|_| !is_cable(link) && !is_link_of_kind(link, &ISOLATING_KINDS))?;
     Some((find_peer_namespace(all, own, link)?, below))
 }
 
-/// The bridge, bond or switch that an interface is plugged into.
+/// Returns the bridge, bond or switch that an interface is a member of, if there is one.
 fn find_masters<'a>(
     all: &'a [StackNamespace],
     (namespace, _): StackNode,
@@ -166,24 +167,27 @@ fn find_neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> 
     // which `find_interface_below` finds.
     if is_link_of_kind(&own.link, &TUNNEL_KINDS) && own.link.peer.is_none() {
         let underlay = find_peer_namespace(all, namespace, &own.link);
-        next.extend(underlay.into_iter().flat_map(|underlay| routed_interfaces(all, underlay)));
+        next.extend(underlay.into_iter().flat_map(|underlay| find_tunnel_exit_interfaces(all, underlay)));
     }
     next
 }
 
-/// Interfaces through which the packets of a tunnel of this namespace may leave. If the routes are unknown,
-/// these are all interfaces.
-fn routed_interfaces(all: &[StackNamespace], namespace: usize) -> impl Iterator<Item = StackNode> + '_ {
+/// Returns the interfaces through which the packets of a tunnel of this namespace may leave: those with a default
+/// route, or all except loopback if the routes are unknown.
+fn find_tunnel_exit_interfaces(
+    all: &[StackNamespace],
+    namespace: usize,
+) -> impl Iterator<Item = StackNode> + '_ {
     let of = &all[namespace];
     let links = of.links.iter().filter(|link| link.default_route || of.has_unknown_routes);
     links.filter(|link| !link.link.loopback).map(move |link| (namespace, link.link.index))
 }
 
-/// Reads the namespace of an interface first, then all other namespaces that can be entered, then namespaces
-/// that the kernel describes only by number.
+/// Lists the given namespace first, then all other namespaces that can be entered, then namespaces that cannot be
+/// entered, but that the kernel describes by their number.
 pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
-    // The caller's namespace must be number 0 in the list: `find_stacked` starts there.
+    // The given namespace must be number 0 in the list: `find_stacked` starts there.
     let others = NetNs::list_visible_namespaces()
         .into_iter()
         .filter(|other| other.inode().is_ok_and(|inode| inode != own));
@@ -199,7 +203,7 @@ pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, pack
         }
     }
     for (of, netns) in all.iter_mut().zip(&found) {
-        of.known = map_known_namespaces(netns, &found);
+        of.known = read_namespace_numbers(netns, &found);
     }
     for (base, netns) in found.iter().enumerate() {
         add_unenterable_namespaces(&mut all, base, netns, &found);
@@ -207,7 +211,8 @@ pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, pack
     Ok(all)
 }
 
-/// Adds the namespaces that cannot be entered and that interfaces of `base` lead to, and so on from these.
+/// Adds the namespaces that cannot be entered and that interfaces of `base` lead to, then those that interfaces of the
+/// added ones lead to, and so on.
 fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found: &[&NetNs]) {
     let mut known = all[base].known.clone();
     let mut tried = BTreeSet::new();
@@ -230,7 +235,7 @@ fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns:
             members.push(all.len());
             all.push(numbered);
             // To answer, the kernel may have given numbers to further namespaces.
-            known.extend(map_known_namespaces(netns, found));
+            known.extend(read_namespace_numbers(netns, found));
         }
     }
     for member in members {
@@ -239,10 +244,10 @@ fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns:
     }
 }
 
-/// The namespace that has this number in `netns`.
+/// Reads the namespace that has number `id` in `netns`. Its routes stay unknown.
 fn read_numbered_namespace(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
     let (links, addresses) = NamespaceLinks::list_in_numbered_namespace(netns, id)?;
-    let links = links.into_iter().map(|link| to_stack_link(link, &addresses, false)).collect();
+    let links = links.into_iter().map(|link| build_stack_link(link, &addresses, false)).collect();
     Ok(StackNamespace {
         label: format!("namespace number {id}"),
         links,
@@ -257,17 +262,17 @@ fn read_namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packet
     let routes = links.list_default_route_interfaces()?;
     let links = links.list_links()?.into_iter().map(|link| {
         let default_route = routes.contains(&link.index);
-        to_stack_link(link, &addresses, default_route)
+        build_stack_link(link, &addresses, default_route)
     });
     Ok(StackNamespace { label, links: links.collect(), ..Default::default() })
 }
 
-fn to_stack_link(link: Link, addresses: &[LinkAddress], default_route: bool) -> StackLink {
+fn build_stack_link(link: Link, addresses: &[LinkAddress], default_route: bool) -> StackLink {
     let addresses = addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect();
     StackLink { link, default_route, addresses }
 }
 
-fn map_known_namespaces(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
+fn read_namespace_numbers(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
     let Ok(mut links) = NamespaceLinks::open_in(netns) else { return BTreeMap::new() };
     let numbered = all
         .iter()

@@ -3,5 +3,5 @@
 mod chronicle;
 mod treated;
 
-pub use chronicle::{ImpairCounts, ImpairmentLog, ImpairmentTruthLog};
-pub use treated::{ImpairAccount, ImpairTreatment, ImpairWatch};
+pub use chronicle::{ImpairCounts, ImpairmentObserver, ImpairmentTruthLog};
+pub use treated::{ImpairAccount, ImpairAccountsReader, ImpairTreatment};

@@ -1,12 +1,13 @@
-//! Captures as a service: files with numbers that continue, an index of them, and a policy for a full disk.
+//! Logs: captures that run permanently, with numbered files, an index of the files, limits on the stored files, and a
+//! policy for a full disk.
 //!
 //! ```text
 //!  DIR/log-00001.pcapng, log-00002.pcapng …   the files          DIR/index.jsonl   what is in each, what was removed
 //!  Recorder --Part--> Keeper: index, retention, disk-full policy        check(): index, files and a tap against each other
 //! ```
-//! The files are written by the recorder that all captures use; this module only keeps them. If a log was
-//! killed, the next one repairs its last file: it cuts the file to whole records, counts them and adds the
-//! file to the index.
+//! The recorder that all captures use writes the files; this module adds them to the index and removes old files. If a
+//! log was killed, the next log in the directory repairs the last file: it cuts the file to whole records, counts its
+//! frames and adds the file to the index.
 //!
 //! Invariant: files and frames are numbered without a gap over all runs of the log, and a number always
 //! names the same file.

@@ -1,12 +1,13 @@
-//! Merges captures of one link into one file. A packet that occurs in any capture is in the file once, with
-//! the captures that had it.
+//! Merges captures of one link into one file. Each packet that occurs in at least one capture is in the file once, with
+//! the names of the captures that have it.
 //!
 //! ```text
 //!  each capture: survey (times, cuts, sample) -> relation of its clock to that of the first capture
 //!  all captures, by time: PacketMerger -> MergedFile: an interface for each set of captures that has a packet
 //! ```
-//! Captures are read from their beginning twice, or three times if packets were cut. The first reading finds out how to
-//! compare them, so the files may be of any size. A directory is a [log], and its files are one capture.
+//! No capture is held in memory, so the files may be of any size. Instead, each capture is read twice, or three times
+//! if packets were cut; the last reading merges, the others find out how to compare the captures. A directory is a
+//! [log], and its files are one capture.
 //!
 //! Invariant: packets of a capture = merged packets that it has; missing = merged packets that it lacks between its
 //! first and its last packet.
@@ -45,9 +46,12 @@ pub enum Error {
     File { what: &'static str, path: PathBuf, source: io::Error },
     #[error("{}: {why}", path.display())]
     NoCapture { path: PathBuf, why: String },
-    #[error("{} is not a regular file, and a merge reads its captures more than once", .0.display())]
+    #[error(
+        "{} is not a regular file, and a merge reads each capture more than once; save it as a file first",
+        .0.display()
+    )]
     NotAFile(PathBuf),
-    /// The directory holds no files of a log.
+    /// The directory contains no files of a log.
     #[error("directory {} contains no files of a log (log-00001.pcapng, ...)", .0.display())]
     NoLog(PathBuf),
     #[error(transparent)]
@@ -70,7 +74,7 @@ fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Erro
 
 #[derive(Clone, Debug)]
 pub struct MergeOptions {
-    /// Capture files, and directories of logs. The result uses the clock of the first.
+    /// Capture files, and directories of logs. The result uses the clock of the first capture.
     pub captures: Vec<PathBuf>,
     /// The file to write.
     pub into: PathBuf,
@@ -84,7 +88,7 @@ pub struct MergeOptions {
 /// Result of a merge.
 #[derive(Clone, Debug)]
 pub struct MergeReport {
-    /// Packets of the result.
+    /// Number of packets in the merged file.
     pub packets: u64,
     /// Packets that every capture has.
     pub in_all: u64,
@@ -103,9 +107,9 @@ pub struct CaptureReport {
     pub packets: u64,
     /// Packets that no other capture has.
     pub only_here: u64,
-    /// Packets of other captures between its first and its last packet that it lacks.
+    /// Packets of other captures that this capture lacks, between its first and its last packet.
     pub missing: u64,
-    /// Packets of other captures before its first and after its last packet.
+    /// Packets of other captures that came before this capture's first packet or after its last packet.
     pub outside: u64,
     /// The capture's clock against that of the first capture; absent for the first.
     pub clock: Option<CaptureClock>,
@@ -116,7 +120,7 @@ pub struct CaptureReport {
 
 #[derive(Clone, Debug)]
 pub struct CaptureClock {
-    /// The first capture's clock minus this one, at the first common packet.
+    /// The first capture's clock minus this capture's clock, at the first common packet.
     pub ahead_ns: i64,
     /// Absent if the captures are too short to determine the drift.
     pub drift: Option<ClockDrift>,
@@ -150,7 +154,7 @@ pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     let tolerance = options.tolerance.unwrap_or(usual);
     let mut report = MergeReport { packets: 0, in_all: 0, tolerance, early: 0, captures: Vec::new() };
     report.captures = captures.iter().map(SurveyedCapture::to_report).collect();
-    // The output is created only when all captures are known to fit together.
+    // The output is created only after all captures have turned out to be comparable.
     let mut file = MergedFile::create_partial_file(&options.into, &report)?;
     let mut merging = MergeRun {
         inlets: captures.iter().map(CaptureCursor::open_capture).collect::<Result<_, _>>()?,
@@ -170,7 +174,7 @@ pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
 
 /// Reads every capture. Also returns how many bytes of packets are comparable: all (`None`) unless packets were cut.
 fn survey_captures(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Option<usize>), Error> {
-    let sources = input::find_sources(&options.captures, &options.into)?;
+    let sources = input::find_capture_files(&options.captures, &options.into)?;
     let surveys =
         |compared| sources.iter().map(move |source| survey::survey_capture(&source.files, compared));
     let mut surveyed = surveys(None).collect::<Result<Vec<_>, _>>()?;
@@ -192,7 +196,8 @@ fn survey_captures(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Opti
     Ok((captures.collect(), compared))
 }
 
-/// Computes the relation of each capture's clock to that of the first, which has none.
+/// Computes the relation of each capture's clock to the clock of the first capture. The first capture itself and
+/// empty captures have none.
 fn relate_clocks(
     sources: &[input::CaptureSource],
     surveyed: &[CaptureSurvey],
@@ -240,7 +245,7 @@ impl SurveyedCapture {
 
     fn to_report(&self) -> CaptureReport {
         let clock = self.relation.as_ref().map(|relation| CaptureClock {
-            ahead_ns: relation.first_ahead_ns(),
+            ahead_ns: relation.initial_clock_difference_ns(),
             drift: relation.drift(),
             jitter: relation.jitter(),
             pairs: relation.pair_count(),
@@ -279,7 +284,7 @@ impl<'a> CaptureCursor<'a> {
     fn advance_to_next_packet(&mut self) -> Result<(), Error> {
         let at_ns = self.reader.advance_to_next_packet()?;
         self.next_ns = at_ns.map(|at_ns| self.capture.to_reference(self.number, at_ns));
-        // Packets are counted as in the survey, because `to_reference` finds the line of a clock by this number.
+        // Packets are counted as in the survey, because `to_reference` finds the section of a clock by this number.
         self.number += 1;
         Ok(())
     }
@@ -314,7 +319,7 @@ impl MergeRun<'_> {
         Ok(self.merger.take_earliest_packet())
     }
 
-    /// Time of the earliest packet that is still to be read, and the capture that has it.
+    /// Finds the earliest packet that is still to be read. Returns its time and the index of its capture.
     fn find_earliest_capture(&self) -> Option<(u64, usize)> {
         // The time decides first; at equal times the capture with the lower number goes first.
         self.inlets.iter().enumerate().filter_map(|(capture, inlet)| Some((inlet.next_ns?, capture))).min()
@@ -329,7 +334,8 @@ impl MergeRun<'_> {
     }
 }
 
-/// Converts a packet for the result, without FCS: some captures of a packet may have the FCS, and others not.
+/// Converts a packet for the result, without FCS: a packet may have its FCS in some captures, and
+/// not in other captures.
 fn to_packet_without_fcs(record: &CaptureRecord<'_>) -> CapturedPacket {
     let content = PacketContent::from_record(record);
     let has_fcs = record.has_fcs == Some(true);

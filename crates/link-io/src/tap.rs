@@ -1,4 +1,5 @@
-//! A tap: a frame that arrives at one interface leaves at the other one, unchanged. Copies go to mirrors or into a file.
+//! A tap: a frame that arrives at one interface leaves at the other interface, unchanged. Copies go to mirrors
+//! or into a file.
 //!
 //! ```text
 //!            +--------- Tap ---------+
@@ -11,8 +12,8 @@
 //! tap never waits for it. The kernel continues to forward when this process dies; another process finds the
 //! tap again ([`find_taps`]) and ends it.
 //!
-//! Invariant: every frame that arrived was forwarded, or an account has the reason why not. The same is true
-//! of every copy that was wanted.
+//! Invariant: every frame that arrived was forwarded, or is counted with the reason why not. The same is true
+//! of every wanted copy.
 
 mod account;
 mod begin;
@@ -47,7 +48,7 @@ use packetrig_wire::bpf::FilterProgram;
 use record::RecordThread;
 use std::path::PathBuf;
 
-/// Bytes of a frame that copies keep by default.
+/// Maximum length of copies by default, in bytes. Longer frames are cut in the copy.
 pub const DEFAULT_COPY_BYTES: u32 = 9600;
 /// Interval between two publications of the accounts.
 const ACCOUNT_PUBLICATION_INTERVAL: Nanos = Nanos::from_secs(1);
@@ -56,7 +57,7 @@ const ACCOUNT_PUBLICATION_INTERVAL: Nanos = Nanos::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorSpec {
     pub at: PortLocation,
-    /// New destination address of copies.
+    /// New destination MAC address of copies; `None` leaves the address as it is.
     pub to: Option<Mac>,
 }
 
@@ -70,7 +71,7 @@ pub struct TapSpec {
     pub mirrors: Vec<MirrorSpec>,
     /// Filter of the frames to copy, as typed and compiled; all frames if there is none.
     pub filter: Option<(String, FilterProgram)>,
-    /// Bytes of a frame that copies keep.
+    /// Maximum length of copies, in bytes, without the trailer. Longer frames are cut in the copy.
     pub snap_len: Option<u32>,
     /// True if copies carry a trailer.
     pub trailer: bool,
@@ -112,7 +113,7 @@ pub enum TapRefusal {
     /// No tap has this name.
     #[error("no tap is named `{0}`; `packetrig tap status` lists all taps")]
     Unknown(String),
-    /// The required back end cannot do this.
+    /// The required back end cannot run this tap.
     #[error("back end `{way}` cannot run this tap: {reason}")]
     Way { way: TapMethod, reason: String },
     /// The tap cannot work without its process.
@@ -122,13 +123,13 @@ pub enum TapRefusal {
 
 /// A running tap. Dropping it ends it and restores the interfaces.
 pub struct RunningTap {
-    plane: TapPlane,
+    plane: TapForwardingBackEnd,
     record: Option<RecordThread>,
     watch: LinkWatch,
     gone: Vec<String>,
     /// Locations of sides that were not operational at the last poll; `None` before the first poll.
     waiting: Option<Vec<String>>,
-    /// Log of the tap's own losses for runs on the same link; only of a tap that forwards in its process.
+    /// Log from which runs on the same link learn the tap's own losses; only if the tap forwards in this process.
     losses: Option<TapLossLog>,
     state: TapState,
     // The guard is declared after the forwarding, so that a drop ends the forwarding before it restores the
@@ -145,7 +146,7 @@ impl std::fmt::Debug for RunningTap {
     }
 }
 
-enum TapPlane {
+enum TapForwardingBackEnd {
     Kernel(KernelTap),
     Process(TapLanes),
 }
@@ -162,7 +163,7 @@ pub struct EndedTapResult {
 }
 
 impl RunningTap {
-    /// Returns the tap's state and the reasons for it.
+    /// Returns the saved state of the tap: its interfaces, its back end, the reason for that back end, and limitations.
     pub fn state(&self) -> &TapState {
         &self.state
     }
@@ -170,8 +171,8 @@ impl RunningTap {
     /// Reads all accounts as they are now.
     pub fn read_accounts(&mut self) -> Result<TapAccounts, Error> {
         let mut accounts = match &mut self.plane {
-            TapPlane::Kernel(kernel) => kernel.read_accounts(&self.state, false)?,
-            TapPlane::Process(lanes) => lanes.read_accounts(&self.state),
+            TapForwardingBackEnd::Kernel(kernel) => kernel.read_accounts(&self.state, false)?,
+            TapForwardingBackEnd::Process(lanes) => lanes.read_accounts(&self.state),
         };
         accounts.elapsed = self.clock.now().since(self.began);
         accounts.recording = self.record.as_ref().map(RecordThread::counts);
@@ -194,7 +195,7 @@ impl RunningTap {
             let accounts = self.read_accounts()?;
             self.guard.files.save_accounts(&accounts)?;
         }
-        if let TapPlane::Process(lanes) = &mut self.plane {
+        if let TapForwardingBackEnd::Process(lanes) = &mut self.plane {
             lanes.check_threads()?;
             if let Some(log) = &mut self.losses {
                 let TapRingLosses { looked, frames } = lanes.own_losses();
@@ -230,7 +231,7 @@ impl RunningTap {
         let waiting =
             sides.filter(|(_, link)| !link.as_ref().is_some_and(packetrig_sys::link::Link::is_operational));
         self.waiting = Some(waiting.map(|(side, _)| side.location.clone()).collect());
-        if let TapPlane::Process(lanes) = &self.plane {
+        if let TapForwardingBackEnd::Process(lanes) = &self.plane {
             lanes.update_mtus(seen);
         }
     }
@@ -240,15 +241,15 @@ impl RunningTap {
     pub fn end_tap(mut self) -> Result<EndedTapResult, Error> {
         let elapsed = self.clock.now().since(self.began);
         let mut accounts = match &mut self.plane {
-            TapPlane::Kernel(kernel) => {
+            TapForwardingBackEnd::Kernel(kernel) => {
                 kernel.end_forwarding();
                 kernel.read_accounts(&self.state, true)?
             }
-            TapPlane::Process(lanes) => {
+            TapForwardingBackEnd::Process(lanes) => {
                 lanes.end_forwarding()?;
                 if let Some(log) = self.losses.take() {
                     // An error is ignored, as in `poll_once`.
-                    drop(log.end_log(self.clock.now(), lanes.own_losses().frames));
+                    drop(log.close_loss_log(self.clock.now(), lanes.own_losses().frames));
                 }
                 lanes.read_accounts(&self.state)
             }

@@ -3,7 +3,7 @@
 use packetrig_units::clamp_to_u64;
 use packetrig_wire::pattern::keyed_mix;
 
-/// Probabilities are in millionths.
+/// Number of millionths in a probability of 1.
 pub(super) const MILLION: u64 = 1_000_000;
 
 /// Returns true if an event with the probability `millionths` happens at `position`.
@@ -20,8 +20,8 @@ pub(super) fn draw_integer_up_to(seed: u64, position: u64, most: u64) -> u64 {
     clamp_to_u64(wide >> 64)
 }
 
-/// Draws a whole number from `-most` to `most`; a larger `most` counts as 2^62. All are equally likely, as in
-/// [`draw_integer_up_to`].
+/// Draws a whole number from `-most` to `most`; a larger `most` counts as 2^62. All are equally
+/// likely, as in [`draw_integer_up_to`].
 pub(super) fn draw_uniform_number(seed: u64, position: u64, most: u64) -> i64 {
     // Twice this value must fit into 64 bits.
     let most = most.min(1 << 62);
@@ -31,8 +31,8 @@ pub(super) fn draw_uniform_number(seed: u64, position: u64, most: u64) -> i64 {
 /// Draws from a normal distribution around zero with this standard deviation. The result is a scaled sum of twelve
 /// uniform numbers. Up to three deviations this is practically a normal distribution; it never exceeds six deviations.
 pub(super) fn draw_normal_number(seed: u64, position: u64, deviation: u64) -> i64 {
-    // The sum of twelve numbers from 0 to 0xffff has the mean 6 * 0xffff. As shares of 0x1_0000 it has the
-    // variance 1, because each number has 1/12.
+    // The sum of twelve numbers from 0 to 0xffff has the mean 6 * 0xffff. In units of 0x1_0000 it has the variance 1,
+    // because each number has the variance 1/12.
     const HALF: i128 = 6 * 0xffff;
     let sum: i128 = (0..3)
         // Three words of 64 bits are twelve numbers of 16 bits.

@@ -1,6 +1,6 @@
 //! Rewrites headers as switches and routers do, and corrects the IPv4 header checksum.
 
-/// A change of a frame's headers. A frame without that header stays as it is.
+/// A change of a frame's headers. A frame that lacks the header concerned stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderEdit {
     DestinationMac([u8; 6]),
@@ -13,7 +13,7 @@ pub enum HeaderEdit {
     PushVlan {
         /// Tag protocol identifier: 0x8100 or 0x88a8.
         tpid: u16,
-        /// Priority, drop eligibility and number.
+        /// Priority, drop eligible indicator and VLAN number.
         tci: u16,
     },
     /// Removes the outermost VLAN tag.
@@ -114,7 +114,7 @@ fn recompute_ipv4_checksum(frame: &mut [u8], at: usize) {
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);
     }
-    // The loop has left 16 bits.
+    // After the loop the sum has 16 bits.
     let [.., high, low] = total.to_be_bytes();
     frame[at + 10..at + 12].copy_from_slice(&[!high, !low]);
 }

@@ -24,7 +24,7 @@ pub struct FramePosition {
     pub position: u64,
 }
 
-/// Actions applied to a frame, known as soon as it has arrived.
+/// What the impairer does with a frame, decided when the frame arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameActions {
     pub at_ns: u64,
@@ -37,8 +37,8 @@ pub struct FrameActions {
     pub held_for: u32,
     /// True if the plan delays this frame.
     pub is_delayed: bool,
-    /// Due time of the departure; for a held frame, the time at which it begins to wait. With a queue, that of the
-    /// first copy that fitted.
+    /// Due time of the departure; for a held frame, the time at which it begins to wait. With a queue: the due time of
+    /// the first copy that the queue admitted.
     pub due_ns: u64,
     /// The last damage to the frame: index of the byte from the beginning, and the flipped bits.
     pub corrupted: Option<(u32, u8)>,
@@ -55,12 +55,11 @@ pub trait FrameObserver {
 
 /// A frame inside the impairer, with the copies that leave together with it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FrameInDevice {
+struct FrameInImpairer {
     place: FramePosition,
     copies: u32,
     held_for: u32,
-    /// True if this is a copy that leaves separately after its frame. Held frames wait for frames, and
-    /// copies do not count.
+    /// True if this is a copy that leaves separately after its frame. Held frames do not count it as a later frame.
     is_copy: bool,
     bytes: Vec<u8>,
 }
@@ -68,7 +67,7 @@ struct FrameInDevice {
 /// A frame that waits for later frames of its key.
 #[derive(Debug)]
 struct ReorderedFrame {
-    frame: FrameInDevice,
+    frame: FrameInImpairer,
     waits_for: u32,
     /// Time at which the wait ends at the latest.
     until_ns: u64,
@@ -79,11 +78,11 @@ struct ReorderedFrame {
 struct DelayedFrame {
     due_ns: u64,
     order: u64,
-    frame: FrameInDevice,
+    frame: FrameInImpairer,
 }
 
 #[derive(Debug)]
-struct KeyLane {
+struct KeyState {
     course: KeyFrameRules,
     received: u64,
     held: VecDeque<ReorderedFrame>,
@@ -94,11 +93,11 @@ struct KeyLane {
 pub struct FrameImpairer<W> {
     plan: FaultPlan,
     port: usize,
-    lanes: BTreeMap<u32, KeyLane>,
+    lanes: BTreeMap<u32, KeyState>,
     queue: Option<RateQueueState>,
     delayed: BinaryHeap<Reverse<DelayedFrame>>,
     order: u64,
-    /// Due time of the latest frame so far.
+    /// Due time of the frame that was scheduled last.
     last_due_ns: u64,
     spare: Vec<Vec<u8>>,
     /// Number of frames and copies inside the impairer.
@@ -136,8 +135,8 @@ impl<W: FrameObserver> FrameImpairer<W> {
     /// Accepts a frame that arrived at `now_ns`. Passes the frames that leave now to `out`, each with its due time.
     pub fn accept_frame(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
         let key = self.plan.classifier.read_key(frame);
-        let lane = self.lanes.entry(key).or_insert_with(|| KeyLane {
-            course: self.plan.fault_rules_of_key(self.port, key),
+        let lane = self.lanes.entry(key).or_insert_with(|| KeyState {
+            course: self.plan.start_key_rules(self.port, key),
             received: 0,
             held: VecDeque::new(),
         });
@@ -158,14 +157,14 @@ impl<W: FrameObserver> FrameImpairer<W> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
-        let fate = decide_frame_fate(&self.plan, &lane.course, place, &mut bytes);
+        let fate = apply_rules_to_frame(&self.plan, &lane.course, place, &mut bytes);
         let mut deeds = FrameActions { at_ns: now_ns, due_ns: now_ns, ..fate.deeds };
         if deeds.dropped {
             self.observer.on_arrival(place, &deeds, frame);
             return self.recycle_buffer(bytes);
         }
         let (copies, held_for) = (1 + deeds.copies, deeds.held_for);
-        let whole = FrameInDevice { place, copies, held_for, is_copy: false, bytes };
+        let whole = FrameInImpairer { place, copies, held_for, is_copy: false, bytes };
         self.queue_copies(fate.delay_ns, whole, &mut deeds, frame, out);
     }
 
@@ -173,7 +172,7 @@ impl<W: FrameObserver> FrameImpairer<W> {
     fn queue_copies(
         &mut self,
         delay_ns: u64,
-        whole: FrameInDevice,
+        whole: FrameInImpairer,
         deeds: &mut FrameActions,
         arrived: &[u8],
         out: &mut dyn FnMut(&[u8], u64),
@@ -199,7 +198,7 @@ impl<W: FrameObserver> FrameImpairer<W> {
             deeds.due_ns = if deeds.due_ns == now_ns { due_ns } else { deeds.due_ns };
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clone_from(&whole.bytes);
-            self.delay_frame(due_ns, FrameInDevice { copies: 1, is_copy, bytes, ..whole });
+            self.delay_frame(due_ns, FrameInImpairer { copies: 1, is_copy, bytes, ..whole });
             is_copy = true;
         }
         self.observer.on_arrival(place, deeds, arrived);
@@ -219,7 +218,7 @@ impl<W: FrameObserver> FrameImpairer<W> {
         &mut self,
         now_ns: u64,
         due_ns: u64,
-        frame: FrameInDevice,
+        frame: FrameInImpairer,
         out: &mut dyn FnMut(&[u8], u64),
     ) {
         if due_ns > now_ns {
@@ -230,7 +229,7 @@ impl<W: FrameObserver> FrameImpairer<W> {
         }
     }
 
-    fn delay_frame(&mut self, due_ns: u64, frame: FrameInDevice) {
+    fn delay_frame(&mut self, due_ns: u64, frame: FrameInImpairer) {
         self.inside += u64::from(frame.copies);
         self.order += 1;
         self.delayed.push(Reverse(DelayedFrame { due_ns, order: self.order, frame }));
@@ -256,7 +255,7 @@ impl<W: FrameObserver> FrameImpairer<W> {
         }
     }
 
-    /// Earliest time at which a waiting frame becomes due, or the longest wait of a held frame ends.
+    /// Returns the earliest time at which a waiting frame becomes due or the longest wait of a held frame ends, if any.
     pub fn next_due_time(&self) -> Option<u64> {
         let delayed = self.delayed.peek().map(|Reverse(delayed)| delayed.due_ns);
         if self.plan.held_at_most.is_none() {
@@ -297,13 +296,13 @@ impl<W: FrameObserver> FrameImpairer<W> {
         }
     }
 
-    /// Handles a frame that is due: it leaves together with the frames that waited for it, or begins
-    /// to wait for others.
+    /// Handles a frame that is due: it leaves together with the frames that waited for it, or begins to
+    /// wait for later frames.
     fn send_or_hold_frame(
         &mut self,
         now_ns: u64,
         due_ns: u64,
-        frame: FrameInDevice,
+        frame: FrameInImpairer,
         out: &mut dyn FnMut(&[u8], u64),
     ) {
         let Some(lane) = self.lanes.get_mut(&frame.place.key) else { return };
@@ -319,7 +318,7 @@ impl<W: FrameObserver> FrameImpairer<W> {
         // count: otherwise one departure could free the whole list.
         let mut index = 0;
         while let Some(held) = lane.held.get_mut(index) {
-            // Only later frames count, because the rule is about later ones.
+            // A held frame waits only for later frames, not for earlier frames or copies.
             let is_later = !frame.is_copy && frame.place.position > held.frame.place.position;
             held.waits_for -= u32::from(is_later);
             if held.waits_for > 0 {
@@ -349,7 +348,7 @@ fn store_spare_buffer(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
 /// Passes a frame and its copies to `out`, and notifies the observer.
 fn emit_copies(
     observer: &mut impl FrameObserver,
-    frame: &FrameInDevice,
+    frame: &FrameInImpairer,
     due_ns: u64,
     out: &mut dyn FnMut(&[u8], u64),
 ) {
@@ -359,21 +358,21 @@ fn emit_copies(
     }
 }
 
-/// Result of all rules for one frame.
+/// Result of all rules for one frame: the actions on it and its delay.
 #[derive(Debug, Default)]
-struct FrameFate {
+struct FrameRuleResult {
     deeds: FrameActions,
     delay_ns: u64,
 }
 
 /// Applies the rules for one frame: decides its actions, and changes its bytes.
-fn decide_frame_fate(
+fn apply_rules_to_frame(
     plan: &FaultPlan,
     course: &KeyFrameRules,
     place: FramePosition,
     bytes: &mut Vec<u8>,
-) -> FrameFate {
-    let mut fate = FrameFate::default();
+) -> FrameRuleResult {
+    let mut fate = FrameRuleResult::default();
     let deeds = &mut fate.deeds;
     // Drops come first, whatever the order of the rules: a dropped frame must not also count as damaged or copied.
     if course.current_faults(plan).any(|(fault, _)| *fault == FrameFault::Drop) {
@@ -384,7 +383,7 @@ fn decide_frame_fate(
         match fault {
             FrameFault::Drop => {}
             FrameFault::Duplicate { copies } => deeds.copies += copies,
-            // Several such rules wait at the same time, so the largest number counts.
+            // If several rules hold the frame back, they count the same later frames, so the largest number decides.
             FrameFault::HoldBack { frames } => deeds.held_for = deeds.held_for.max(*frames),
             FrameFault::Delay(time) => {
                 deeds.is_delayed = true;

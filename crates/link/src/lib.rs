@@ -10,8 +10,8 @@
 //! that arrived before it. Which faults a frame gets depends only on seed, rule, port, key and position. Only the
 //! queue of a limited rate, and the longest wait of a frame that is held back, depend on time.
 //!
-//! The crate knows no streams, tags or sequence numbers: the truth about a link must not come from the code that
-//! is judged by it.
+//! The crate knows no streams, tags or sequence numbers: the record of what happened on a link must not come from the
+//! code that is checked against it.
 //!
 //! Invariant: arrived + copies = left + dropped + did not fit into the queue + still inside.
 #![forbid(unsafe_code)]
@@ -37,5 +37,5 @@ pub use spec::{DirectionSpec, ImpairSpecs, InvalidImpairmentSpec};
 pub use treatment::{DepartureLateness, FrameTreatment};
 pub use truth::{ExpectedCounts, KeyFrameTruth, KeyTruths};
 
-/// Names of the two directions of a line, as messages and the truth log write them.
+/// Names of the two directions of a link, as messages and the truth log write them.
 pub const DIRECTION_NAMES: [&str; 2] = ["a->b", "b->a"];

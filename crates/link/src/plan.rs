@@ -7,7 +7,7 @@ use packetrig_wire::pattern::keyed_mix;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Rule for reading the key of a frame from its bytes. The test that sends the frames has chosen these bytes.
+/// How the key of a frame is read from its bytes. A test chooses these bytes in the frames that it sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameClassifier {
     /// Key 0 for all frames that arrive on a port.
@@ -27,8 +27,8 @@ impl FrameClassifier {
     }
 }
 
-/// Model of losses in groups (Gilbert 1960, Elliott 1963): a state is good or bad, and each state has its own
-/// probability of loss. All probabilities are in millionths.
+/// Model of losses in groups (Gilbert 1960, Elliott 1963): the link is in a good or a bad state, and each state has its
+/// own probability of loss. All probabilities are in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GilbertElliott {
     /// Probability, at each frame, of a change from good to bad.
@@ -50,19 +50,19 @@ pub enum RulePositions {
     Within(Range<u64>),
     /// A random selection of about this many in a million, drawn from the plan's seed.
     Random {
-        /// Millionths of the frames.
+        /// Proportion of the frames, in millionths.
         millionths: u32,
     },
     /// Every nth frame: the last one of each group of `nth`.
     Every {
-        /// Distance of two positions; at least 1.
+        /// Distance between two selected positions; at least 1.
         nth: u64,
     },
-    /// Runs of consecutive positions. Of the positions outside a run, about this many in a million begin one.
+    /// Runs of `frames` consecutive positions. Outside a run, each position begins one with the given probability.
     Bursts {
-        /// Millionths of the frames.
+        /// Probability that a position outside a run begins one, in millionths.
         millionths: u32,
-        /// Frames of a run; at least 1.
+        /// Length of a run in frames; at least 1.
         frames: u64,
     },
     /// Positions chosen by a two-state model that changes from frame to frame.
@@ -150,7 +150,7 @@ impl DelayJitter {
 pub enum FrameFault {
     /// The frame is dropped.
     Drop,
-    /// This many copies of the frame follow it at once.
+    /// This many copies of the frame leave directly after it.
     Duplicate { copies: u32 },
     /// The frame is held back until this many later frames of its key have left.
     HoldBack { frames: u32 },
@@ -204,8 +204,8 @@ impl FaultRule {
     }
 }
 
-/// All faults of a device or a direction. All rules that select a frame apply to it, except that a dropped frame gets
-/// no other fault.
+/// All faults of a device or a direction. All rules that select a frame apply to it, except that a dropped frame
+/// gets no other fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Seed of all random decisions: the same seed gives the same faults.
@@ -233,20 +233,20 @@ impl FaultPlan {
 
     /// Returns the state that decides which rules apply to each frame with this key on `port`, beginning
     /// with the first frame.
-    pub fn fault_rules_of_key(&self, port: usize, key: u32) -> KeyFrameRules {
+    pub fn start_key_rules(&self, port: usize, key: u32) -> KeyFrameRules {
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
         let rules = rules.map(|(index, _)| {
             // Rule, port and key have their own bits in the position, so each combination has its own random
             // numbers, and an additional key changes nothing for other keys.
             let seed = keyed_mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
-            RuleTurn { index, seed, memory: 0, takes: false }
+            RuleState { index, seed, memory: 0, takes: false }
         });
         KeyFrameRules { rules: rules.collect(), position: 0 }
     }
 }
 
 #[derive(Clone, Debug)]
-struct RuleTurn {
+struct RuleState {
     index: usize,
     seed: u64,
     memory: u64,
@@ -257,7 +257,7 @@ struct RuleTurn {
 /// Decides, frame by frame, which rules apply to the frames of one key on one port.
 #[derive(Clone, Debug)]
 pub struct KeyFrameRules {
-    rules: Vec<RuleTurn>,
+    rules: Vec<RuleState>,
     position: u64,
 }
 
@@ -278,7 +278,7 @@ impl KeyFrameRules {
         self.position += 1;
     }
 
-    /// Faults of the current frame, each with a separate seed for this rule.
+    /// Returns the faults of the current frame, each with the seed for its random values.
     pub(super) fn current_faults<'a>(
         &'a self,
         plan: &'a FaultPlan,
@@ -309,7 +309,7 @@ mod tests {
             rules: vec![FaultRule::new(select, FrameFault::Drop)],
             ..FaultPlan::without_faults()
         };
-        let mut course = plan.fault_rules_of_key(0, 0);
+        let mut course = plan.start_key_rules(0, 0);
         (0..count).filter(|_| course.next_faults(&plan).count() > 0).collect()
     }
 
@@ -339,7 +339,7 @@ mod tests {
         let drop = FaultRule::new(RulePositions::Within(3..5), FrameFault::Drop).for_key(7).for_port(1);
         let plan = FaultPlan { rules: vec![drop], ..FaultPlan::without_faults() };
         let dropped = |port, key| {
-            let mut course = plan.fault_rules_of_key(port, key);
+            let mut course = plan.start_key_rules(port, key);
             (0..10).filter(|_| course.next_faults(&plan).next().is_some()).count()
         };
         assert_eq!((dropped(1, 7), dropped(0, 7), dropped(1, 8)), (2, 0, 0));
@@ -395,7 +395,7 @@ mod tests {
             let rules = selects.into_iter().map(|select| FaultRule::new(select, FrameFault::Drop)).collect::<Vec<_>>();
             let plan = || FaultPlan { seed, rules: rules.clone(), ..FaultPlan::without_faults() };
             let picks = |plan: &FaultPlan| {
-                let mut course = plan.fault_rules_of_key(0, 0);
+                let mut course = plan.start_key_rules(0, 0);
                 (0..200).map(|_| course.next_faults(plan).count()).collect::<Vec<_>>()
             };
             prop_assert_eq!(picks(&plan()), picks(&plan()));

@@ -9,6 +9,7 @@ use super::{
 use packetrig_plan::document::{self, DocumentMember, DocumentNode, DocumentValue};
 use packetrig_units::{BitRate, Blame, Nanos};
 use std::fmt;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::str::FromStr;
 
 /// Default number of later frames for which a reordered frame is held back.
@@ -46,12 +47,12 @@ pub struct DirectionSpec {
     pub duplicate: Option<RulePositions>,
     /// Frames that are held back behind later ones.
     pub reorder: Option<RulePositions>,
-    pub reorder_by: Option<u32>,
+    pub reorder_by: Option<NonZeroU32>,
     /// Frames in which one bit is flipped.
     pub corrupt: Option<RulePositions>,
     /// The byte that is corrupted, counted back from the end of the frame; `None`: a random bit.
-    pub corrupt_at: Option<usize>,
-    /// A limited rate of layer 2.
+    pub corrupt_at: Option<NonZeroUsize>,
+    /// Limit of the rate on layer 2, which includes the FCS.
     pub rate: Option<BitRate>,
     /// Capacity of the queue before the limited rate.
     pub queue: Option<QueueLimit>,
@@ -65,10 +66,12 @@ impl DirectionSpec {
 
     /// Converts the spec to a plan of faults.
     pub fn to_plan(&self, seed: u64) -> FaultPlan {
-        let corrupt = self
-            .corrupt_at
-            .map_or(FrameFault::CorruptAnywhere, |from_end| FrameFault::Corrupt { from_end, mask: 1 });
-        let hold = FrameFault::HoldBack { frames: self.reorder_by.unwrap_or(DEFAULT_REORDER_FRAMES) };
+        let corrupt = self.corrupt_at.map_or(FrameFault::CorruptAnywhere, |byte| FrameFault::Corrupt {
+            from_end: byte.get(),
+            mask: 1,
+        });
+        let hold =
+            FrameFault::HoldBack { frames: self.reorder_by.map_or(DEFAULT_REORDER_FRAMES, NonZeroU32::get) };
         // The order of the rules is fixed, so that each rule draws the same random numbers with or without the others.
         let rules = [
             self.loss.clone().map(|select| (select, FrameFault::Drop)),
@@ -91,7 +94,7 @@ impl DirectionSpec {
             rules: if any { rules } else { Vec::new() },
             queue: self.rate.map(|rate| RateQueue { rate, room }),
             in_order: !self.overtake,
-            // The last frames of a series have no later ones to wait for.
+            // The wait is limited, because the last frames of a series have no later frames to wait for.
             held_at_most: Some(MAX_REORDER_HOLD),
             ..FaultPlan::without_faults()
         }
@@ -227,7 +230,8 @@ impl ImpairSpecs {
         Self { seed: None, ways: [spec.clone(), spec.clone()] }
     }
 
-    /// Reads a document: `seed`, `both`, `a->b` and `b->a`, each direction as a mapping or as a text.
+    /// Reads a YAML document with the keys `seed`, `both`, `a->b` and `b->a`. Each direction is a mapping or a
+    /// text such as `delay=10ms,loss=1%`.
     pub fn parse_document(text: &str) -> Result<Self, InvalidImpairmentSpec> {
         let node = document::parse_document(text)
             .map_err(|problem| InvalidImpairmentSpec(format!("document: {}", problem.message)))?;
@@ -235,7 +239,9 @@ impl ImpairSpecs {
             return Err(InvalidImpairmentSpec("document must be a mapping with both, a->b or b->a".into()));
         };
         let mut specs = Self::default();
-        for DocumentMember { name: key, node, .. } in &entries {
+        // `both` comes first wherever it stands, so that the specs of single directions replace it.
+        let (both, others): (Vec<_>, Vec<_>) = entries.iter().partition(|member| &*member.name == "both");
+        for DocumentMember { name: key, node, .. } in both.into_iter().chain(others) {
             match (&**key, &node.value) {
                 ("seed", DocumentValue::Scalar(value)) => {
                     let seed = parse_number(value);
@@ -259,7 +265,7 @@ impl ImpairSpecs {
     }
 
     /// Converts the specs of both directions to plans of faults.
-    pub fn to_plans(&self, seed: u64) -> [FaultPlan; 2] {
+    pub fn to_fault_plans(&self, seed: u64) -> [FaultPlan; 2] {
         let [there, back] = &self.ways;
         [there.to_plan(seed), back.to_plan(seed)]
     }
@@ -284,7 +290,7 @@ fn format_queue_limit(room: QueueLimit) -> String {
 }
 
 fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a whole number in the allowed range"))
+    text.parse().map_err(|_| format!("`{text}` is not a whole number, or too small or too large"))
 }
 
 fn parse_yes_no(text: &str) -> Result<bool, String> {

@@ -1,5 +1,4 @@
-//! Treatment of frames between the sides of a tap with the method `packet`. Without a
-//! treatment, frames pass unchanged.
+//! Treatment of the frames that a tap forwards with the method `packet`. Without a treatment, frames pass unchanged.
 
 /// Lateness of departures: time from the due time of a frame (arrival plus delay) to the return of the
 /// call that sent it.
@@ -29,7 +28,7 @@ pub trait FrameTreatment: Send {
     fn accept_frame(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64));
     /// Passes the frames that are due now to `out`.
     fn release_due_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64));
-    /// Due time of the next frame, if one is held.
+    /// Returns the due time of the next frame; `None` if no frame is held.
     fn next_due_time(&self) -> Option<u64>;
     /// Passes all frames that are still held to `out`.
     fn release_all_frames(&mut self, out: &mut dyn FnMut(&[u8], u64));

@@ -1,4 +1,5 @@
-//! Records the device's actions frame by frame, and computes from them the counts that a correct receiver must find.
+//! Records the actions of an impairer frame by frame, and computes from them the counts that a
+//! correct receiver must find.
 
 use super::{FrameActions, FrameObserver, FramePosition};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyFrameTruth {
     pub received: u64,
-    /// Positions of the frames that left on each other port, in the order of departure, including copies.
+    /// Positions of the frames in the order of departure, including copies; the same for each port on which they leave.
     pub departures: Vec<u64>,
     /// Positions that a rule dropped, or that found no room in the queue for any copy.
     pub dropped: BTreeSet<u64>,
@@ -30,7 +31,7 @@ pub struct ExpectedCounts {
     pub unique: u64,
     /// Frames that did not come out.
     pub lost: u64,
-    /// Runs of lost frames.
+    /// Number of runs of consecutive lost frames.
     pub loss_bursts: u64,
     /// Length of the longest burst.
     pub longest_burst: u64,
@@ -46,7 +47,7 @@ pub struct ExpectedCounts {
     pub altered: u64,
 }
 
-/// Truth about the frames of each key. It is completely in memory, because tests have few frames.
+/// What happened to the frames, by key. Everything is in memory, because tests have few frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyTruths(pub BTreeMap<u32, KeyFrameTruth>);
 
@@ -82,7 +83,7 @@ impl FrameObserver for KeyTruths {
 
 impl KeyFrameTruth {
     /// Computes the counts that a receiver must find. The code is deliberately simple, because faster code
-    /// is judged by it.
+    /// is checked against it.
     pub fn expected_counts(&self) -> ExpectedCounts {
         let unique: BTreeSet<u64> = self.departures.iter().copied().collect();
         let corrupt = self.departures.iter().filter(|p| self.corrupted.contains(p));
@@ -119,8 +120,8 @@ impl KeyFrameTruth {
     fn add_expected_reordering(&self, accounts: &mut ExpectedCounts) {
         let mut first_copies: Vec<u64> = Vec::new();
         let mut seen = BTreeSet::new();
-        // For each departure, the largest position so far. The list is sorted, so a binary search finds the earliest
-        // larger position.
+        // For each departure, the largest position so far. The list is sorted, so a binary search finds
+        // the earliest larger position.
         let mut largest: Vec<u64> = Vec::new();
         for position in &self.departures {
             // A copy of an earlier frame is a duplicate, and does not count for the order.

@@ -1,4 +1,4 @@
-//! Any method as one type: from serialised options to a serialised result.
+//! All methods as one type, from serialised options to a serialised result.
 //!
 //! Options, results and reports are published JSON. Their names do not change within a schema version.
 

@@ -1,11 +1,11 @@
 //! Binary search with loss verification (ETSI GS NFV-TST 009, 12.3.3).
 //!
 //! [`Bisection`] searches for the highest value that passes: a load, or the number of frames of a burst. It tries the
-//! maximum first. A value passes if one of its trials passes, or as many as [`BisectionOptions::passes`] requires. A
-//! value is tried again after a failed trial, because a single loss may be an accident, unless the device's loss is
-//! above [`BisectionOptions::hopeless_loss`].
+//! maximum first. A value passes if one of its trials passes, or as many as [`BisectionOptions::passes`] requires.
+//! After a failed trial, a value is tried again, because a single loss may be an accident. It is not tried again if the
+//! device's loss is above [`BisectionOptions::hopeless_loss`].
 //!
-//! [`BisectionMethod`] searches a load with it.
+//! [`BisectionMethod`] uses [`Bisection`] to search for a load.
 
 mod method;
 
@@ -19,7 +19,7 @@ pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
     /// Zero. No trial is made with this value.
     const NOTHING: Self;
 
-    /// The value in the middle; a whole number is rounded down.
+    /// Returns the value in the middle of `low` and `high`; a whole number is rounded down.
     fn middle_between(low: Self, high: Self) -> Self;
 
     /// Returns `high - low`, or 0 if `low` is above `high`.
@@ -75,8 +75,8 @@ pub struct BisectionOptions<V> {
     pub relative_resolution_permille: u32,
     /// Failed trials after which a value counts as failed: `max(r)` of TST 009. 1 (or 0) is a plain binary search.
     pub tries: u32,
-    /// Trials of a value that must pass before the value has passed. With 1 try, a single failed trial is enough for the
-    /// value to fail. 0 means 1.
+    /// Trials of a value that must pass before the value has passed. With 1 try, a single failed trial is enough for
+    /// the value to fail. 0 means 1.
     pub passes: u32,
     /// A trial passes if its loss ratio is not above this.
     pub accepted_loss: f64,
@@ -99,7 +99,8 @@ impl<V> BisectionOptions<V> {
         }
     }
 
-    /// Returns the options with loss verification: a value that lost frames is tried again, up to `tries` trials in all.
+    /// Returns the options with loss verification: a value that lost frames is tried again, up to
+    /// `tries` trials in all.
     #[must_use]
     pub fn with_tries(self, tries: u32) -> Self {
         Self { tries, ..self }
@@ -128,17 +129,17 @@ pub struct Bisection<V> {
     failed: u32,
     /// True if the loss of one of these trials may be the rig's fault.
     is_rig_suspected: bool,
-    /// The search tries no value above it: the rig could not send more.
+    /// The search tries no value above this one, because the rig could not send more.
     ceiling: Option<V>,
 }
 
-/// Factor above the load that the rig has sent. A search still tries loads up to this limit, because an overloaded
-/// sender may send less than it can.
+/// A search still tries loads up to the load that the rig has sent times this factor, because an overloaded sender may
+/// send less than it can.
 const LOAD_HEADROOM_FACTOR: f64 = 1.1;
 
 impl Bisection<f64> {
-    /// Takes the result of a trial at a load. If the rig sent less than half of the frames, the search stays below the
-    /// load that the rig sent, plus a margin, and its resolution becomes finer in proportion.
+    /// Processes the result of a trial at a load. If the rig sent less than half of the frames, the search stays below
+    /// the load that the rig sent, plus a margin, and its resolution becomes finer in proportion.
     pub fn on_load_result(&mut self, result: &TrialResult) {
         let ceiling = result.sent_load_if_beyond_rig();
         self.apply_trial(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());
@@ -147,7 +148,7 @@ impl Bisection<f64> {
         }
     }
 
-    /// Keeps the search below the load that the rig has sent, with a margin.
+    /// Limits the search to loads up to the one that the rig has sent, plus a margin.
     pub(crate) fn limit_to_sent_load(&mut self, sent: Load) {
         let ceiling = sent.frames_per_second() * LOAD_HEADROOM_FACTOR;
         let known = self.ceiling.unwrap_or(self.options.max);
@@ -191,25 +192,26 @@ impl<V: SearchedValue> Bisection<V> {
         let relative = top.scale_permille(self.options.relative_resolution_permille);
         // The ceiling may be below a load that passed earlier. The distance is then 0, and the search ends.
         let distance = V::distance_between(low, top);
-        // Two neighbouring whole numbers, or floats, have no value between them: without the last checks a
-        // fine resolution never ends.
+        // Two neighbouring whole numbers, or floats, have no value between them: without the last checks, a search with
+        // a fine resolution would never end.
         if distance > self.options.resolution && distance > relative && low < middle && middle < top {
             return Some(middle);
         }
         self.must_try_minimum().then_some(self.options.min)
     }
 
-    /// Takes the result of a trial of [`next_value`](Self::next_value).
+    /// Processes the result of a trial of [`next_value`](Self::next_value).
     pub fn on_result(&mut self, result: &TrialResult) {
         self.on_loss(result.loss_share(), result.rig_fault.is_some());
     }
 
-    /// Takes the loss ratio of a trial of [`next_value`](Self::next_value), and whether that loss may be the rig's fault.
+    /// Processes the loss ratio of a trial of [`next_value`](Self::next_value). `is_rig_fault` is true if the rig may
+    /// have caused the loss.
     pub fn on_loss(&mut self, loss: f64, is_rig_fault: bool) {
         self.apply_trial(loss, is_rig_fault, false);
     }
 
-    /// Applies a trial to the present value. A load that is beyond the rig is not tried again.
+    /// Applies a trial to the present value. A load that the rig cannot send is not tried again.
     fn apply_trial(&mut self, loss: f64, is_rig_fault: bool, is_beyond_rig: bool) {
         // The search is over, so the trial is ignored.
         let Some(value) = self.next_value() else { return };
@@ -225,10 +227,10 @@ impl<V: SearchedValue> Bisection<V> {
         self.failed += 1;
         // One doubtful trial is enough: without the fault of the rig, the value might have passed in it.
         self.is_rig_suspected |= is_rig_fault;
-        // A loss that may be the rig's proves nothing about the value, however great it is.
+        // A loss that the rig may have caused proves nothing about the value, however great it is.
         let is_hopeless = loss > self.options.hopeless_loss && !is_rig_fault;
         if is_hopeless || is_beyond_rig || self.failed >= self.options.tries {
-            // A hopeless loss is the device's, even if the rig is suspected in an earlier trial of this value.
+            // The device caused a hopeless loss, even if the rig is suspected in an earlier trial of this value.
             let is_rig = self.is_rig_suspected && !is_hopeless;
             self.bounds.upper = Some(value);
             self.bounds.cause = if is_rig { BoundCause::Rig } else { BoundCause::Device };

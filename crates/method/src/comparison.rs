@@ -2,8 +2,8 @@
 //!
 //! Both devices get the same trials, one directly after the other. The order within a pair is drawn from a
 //! seed and balanced (A B B A or B A A B), so that a slow change of the rig cannot look like a difference.
-//! The differences of the pairs have a 95 % confidence interval by Student's t, which assumes nearly normal
-//! pairs. Bootstrap intervals are too narrow for the ten or twenty pairs of a usual comparison.
+//! The differences of the pairs have a 95 % confidence interval by Student's t, which assumes that they are nearly
+//! normally distributed. Bootstrap intervals are too narrow for the ten or twenty pairs of a usual comparison.
 
 use crate::any_method::{OptionProblem, find_first_problem};
 use crate::{Load, TestMethod, TrialLength, TrialPurpose, TrialRequest, TrialResult, TrialWaits};
@@ -29,7 +29,7 @@ pub struct ComparisonOptions {
     /// Loads at which the trials of a pair are made.
     pub loads: Vec<ComparedLoad>,
     pub pairs: u32,
-    /// Seed for the order within the pairs.
+    /// Seed for the random order of the devices within the pairs.
     pub seed: u64,
     #[serde(default)]
     pub waits: TrialWaits,
@@ -55,7 +55,7 @@ impl ComparisonOptions {
     }
 }
 
-/// A load for both devices.
+/// A load at which both devices are tested.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedLoad {
     /// Size of all frames; `None` for the sizes of the plan.
@@ -69,7 +69,7 @@ pub struct ComparedLoad {
 #[derive(Clone, Debug)]
 pub struct ComparisonMethod {
     options: ComparisonOptions,
-    /// Per pair: true if the second device is first.
+    /// For each pair: true if the second device is tested first.
     is_second_first: Vec<bool>,
     /// Measures of the trials, in the order in which they were made.
     trials: Vec<TrialMeasures>,

@@ -34,8 +34,8 @@ fn student_quantile(degrees: u32) -> f64 {
     }
     let n = f64::from(degrees);
     let z = NORMAL_QUANTILE;
-    // The first terms of the expansion in Abramowitz and Stegun, 26.7.5. The table ends at 30 degrees,
-    // because the expansion is good enough only for many of them.
+    // The first terms of the expansion in Abramowitz and Stegun, 26.7.5. The expansion is accurate only for many
+    // degrees of freedom, so the table has the quantiles of up to 30.
     let first = (z.powi(3) + z) / 4.0;
     let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
     let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
@@ -50,7 +50,8 @@ pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInter
     Some(ConfidenceInterval { low: sample.mean - half, high: sample.mean + half })
 }
 
-/// Largest number of values that is recommended. If more are needed, a different measurement is the better advice.
+/// Largest number of values that a message recommends. If more are needed, a different measurement
+/// is the better advice.
 const MAX_ADVISED_SAMPLES: u32 = 10_000;
 
 /// Number of values with the mean and the standard deviation of `sample` that are needed to exclude `value` from the

@@ -1,12 +1,13 @@
 //! Measures the loss of service when a link or a route changes: the loss-derived method of RFC 6413.
 //!
-//! Each trial sends a constant load while the event happens. The loss of connectivity of a stream is its lost frames divided
-//! by its rate. The result also has the longest outage, which is shorter if a stream was interrupted more than once.
+//! Each trial sends a constant load while the event happens. The loss of connectivity of a stream is its lost
+//! frames divided by its rate. The result also has the longest outage, which is shorter if a stream was
+//! interrupted more than once.
 //!
-//! Lost frames say nothing about a time in which the rig itself sent none. So each measured time has a lower and an
-//! upper bound. The upper bound is the lost frames divided by the rate, plus the time without arrivals that these
-//! frames do not explain. A criterion is met only if the upper bound meets it. If the limit lies between the bounds
-//! of a repetition, the repetition is made again, at most twice.
+//! Lost frames say nothing about a time in which the rig itself sent no frames. So each measured time has a lower and
+//! an upper bound. The upper bound is the lost frames divided by the rate, plus the time without arrivals that these
+//! frames do not explain. A criterion is met only if the upper bound meets it. If the limit lies between the bounds of
+//! a repetition, the repetition is made again, at most twice.
 
 use crate::any_method::{OptionProblem, find_first_problem};
 use crate::rounding::time_of_frames;
@@ -76,7 +77,7 @@ pub struct ConvergenceTrial {
     pub streams: Vec<StreamConnectivity>,
 }
 
-/// Validity of a repetition.
+/// Whether a repetition measured something; if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConvergenceOutcome {
@@ -217,14 +218,14 @@ fn evaluate_trial(result: &TrialResult, load: Load, sending: Nanos) -> Convergen
         _ => (ConvergenceOutcome::Measured, None),
     };
     let streams = match &result.streams[..] {
-        [] => vec![evaluate_stream(&combine_streams(result, load))],
+        [] => vec![evaluate_stream(&combine_into_one_stream(result, load))],
         streams => streams.iter().map(evaluate_stream).collect(),
     };
     ConvergenceTrial { outcome, reason, event_at_ns: result.event_at, streams }
 }
 
 /// Makes one row from the sums of a trial whose result has no rows for single streams.
-fn combine_streams(result: &TrialResult, load: Load) -> StreamTrial {
+fn combine_into_one_stream(result: &TrialResult, load: Load) -> StreamTrial {
     StreamTrial {
         name: "all streams".to_owned(),
         sent: result.sent,
@@ -255,12 +256,12 @@ fn evaluate_stream(stream: &StreamTrial) -> StreamConnectivity {
     }
 }
 
-fn measured_trials(trials: &[ConvergenceTrial]) -> impl Iterator<Item = &ConvergenceTrial> {
+fn iter_measured_trials(trials: &[ConvergenceTrial]) -> impl Iterator<Item = &ConvergenceTrial> {
     trials.iter().filter(|trial| trial.outcome == ConvergenceOutcome::Measured)
 }
 
 fn list_slowest_times(trials: &[ConvergenceTrial]) -> Vec<f64> {
-    measured_trials(trials)
+    iter_measured_trials(trials)
         .filter_map(ConvergenceTrial::slowest_stream_time)
         .map(|time| time.most.as_u64() as f64)
         .collect()
@@ -270,7 +271,7 @@ fn summarise_streams(trials: &[ConvergenceTrial]) -> Vec<StreamConvergence> {
     // The order of the plan is kept; a sorted map would have the order of the names.
     let mut order = Vec::new();
     let mut rows: BTreeMap<&str, Vec<&StreamConnectivity>> = BTreeMap::new();
-    for row in measured_trials(trials).flat_map(|trial| &trial.streams) {
+    for row in iter_measured_trials(trials).flat_map(|trial| &trial.streams) {
         let known = rows.entry(&row.stream).or_default();
         if known.is_empty() {
             order.push(row.stream.as_str());

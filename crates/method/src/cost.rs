@@ -1,7 +1,8 @@
-//! Estimates the trials and the time of a method: rehearses it with simulated devices.
+//! Estimates the number of trials and the time of a method, by rehearsals with simulated devices.
 //!
-//! The number of trials of a search depends on the device. Devices that never lose frames, that lose them at every load, and
-//! some in between bound the number from both sides. A device with stalls may still need more trials than any of them.
+//! The number of trials of a search depends on the device. Devices that never lose frames, that lose them at every
+//! load, and some in between bound the number from both sides. A device with stalls may still need more trials
+//! than any of them.
 
 use crate::session::MAX_TRIAL_REPEATS;
 use crate::sim::SimulatedDevice;
@@ -11,8 +12,9 @@ use packetrig_units::Nanos;
 /// Maximum number of trials of a rehearsal. A real test with more trials would take weeks.
 const MAX_TRIALS: usize = 100_000;
 
-/// Limits of the simulated devices, as shares of the highest load that the method orders, which is that of the smallest
-/// frames. Devices with the smallest shares carry no frame size at the line rate, not even jumbo frames.
+/// Limits of the simulated devices, as shares of the highest load that the method orders. That is the load of
+/// the smallest frames, so the smallest shares stand for devices that do not reach the line rate with any frame size,
+/// not even with jumbo frames.
 const ASSUMED_DEVICE_LIMITS: [f64; 8] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.03, 0.005, 0.0];
 
 /// Trials and time of a rehearsed method.
@@ -31,12 +33,12 @@ impl RehearsedCost {
         self.sending + self.waits
     }
 
-    /// Returns the cost with the longer time.
-    fn longer_of(self, other: Self) -> Self {
+    /// Returns the one of the two costs that takes longer in total.
+    fn longer_cost_of(self, other: Self) -> Self {
         if other.total_time() > self.total_time() { other } else { self }
     }
 
-    /// Computes the cost of these orders.
+    /// Computes the cost of these trials.
     pub fn from_orders(options: &MethodOptions, orders: &[TrialRequest]) -> Self {
         let mut cost = Self { trials: u32::try_from(orders.len()).unwrap_or(u32::MAX), ..Self::default() };
         for order in orders {
@@ -58,8 +60,8 @@ pub struct CostRange {
 const MAX_PAUSE_BETWEEN_TRIALS: Nanos = Nanos::from_secs(1);
 
 impl CostRange {
-    /// Returns the range with the upper end for a rig that needs all repeats of every trial, including
-    /// the pauses between trials.
+    /// Raises the upper end to the cost with a rig that needs all repeats of every trial. Pauses
+    /// between trials are included.
     #[must_use]
     pub fn with_repeats(self) -> Self {
         // The session makes a trial once and repeats it up to `MAX_TRIAL_REPEATS` times.
@@ -115,11 +117,12 @@ impl MethodOptions {
         // The simulated devices always give the same results. MLRsearch needs the most trials with a device
         // whose trials at a load differ, so such a device is included as well.
         let most =
-            self.estimate_unstable_device_cost(method).map_or(most, |wavering| wavering.longer_of(most));
+            self.estimate_unstable_device_cost(method).map_or(most, |wavering| wavering.longer_cost_of(most));
         Ok(CostRange { least: least.unwrap_or_default(), most })
     }
 
     /// Cost of an MLRsearch with a device whose trials at a load differ, which needs the most trials.
+    /// `None` for other methods.
     fn estimate_unstable_device_cost(&self, method: &StartedMethod) -> Option<RehearsedCost> {
         let (Self::Mlrsearch(options), StartedMethod::Mlrsearch { search, .. }) = (self, method) else {
             return None;
@@ -146,7 +149,8 @@ fn rehearse_method(mut method: StartedMethod, mut device: SimulatedDevice) -> Ve
     orders
 }
 
-/// Returns a device with the limit. Its events happen, so that trials with events are no failures.
+/// Returns a device that forwards at most `limit` frames per second. Events happen (with an outage of 0), so that
+/// trials with events do not fail.
 fn simulate_device(limit: f64) -> SimulatedDevice {
     SimulatedDevice { outage: Some(Nanos::ZERO), ..SimulatedDevice::new(limit, 0) }
 }

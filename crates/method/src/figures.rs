@@ -15,7 +15,7 @@ const RATE_UNIT: &str = "frames/s";
 const TIME_UNIT: &str = "ns";
 
 impl MethodResult {
-    /// Returns the figures of this result.
+    /// Returns the numbers of this result that can be compared with another test.
     pub fn report_figures(&self) -> Vec<ReportFigure> {
         match self {
             Self::Rfc2544(result) => list_rfc2544_figures(result),
@@ -71,14 +71,14 @@ fn list_size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
 fn build_maximum_loss_figure(point: &FrameLossPoint, subject: String) -> ReportFigure {
     // The value is the upper bound. The true value may be this much lower.
     let doubt = point.most_loss_percent - point.least_loss_percent;
-    // The loss may be the rig's, so that of the device is unknown.
+    // The rig may have caused the loss, so the loss of the device is unknown.
     let value = Some(point.most_loss_percent).filter(|_| point.rig_fault.is_none());
     lower_is_better_figure("frame-loss-at-maximum", subject, value, "%")
         .with_uncertainty(value.map(|_| doubt))
 }
 
 fn build_recovery_figure(recovery: &RecoveryBenchmark, subject: String) -> ReportFigure {
-    // A trial without recovery has only a least time, so the mean has no upper bound.
+    // A trial without recovery gives only a lower bound of the time, so the mean has no upper bound.
     let value = mean_value(recovery.recovery_ns).filter(|_| recovery.has_recovered_in_all_trials());
     lower_is_better_figure("recovery", subject, value, TIME_UNIT)
 }
@@ -149,7 +149,7 @@ fn list_convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {
 fn list_comparison_figures(result: &ComparisonResult) -> Vec<ReportFigure> {
     let figures = result.loads.iter().flat_map(|load| {
         load.measures.iter().map(|measure| {
-            // An uncertainty is the distance from the value to either end.
+            // An uncertainty is the distance from the value to either end of the interval.
             let doubt = measure.confidence_95.map(|interval| (interval.high - interval.low) / 2.0);
             let name = format!("difference of {}", measure.measure.name());
             let subject = load.load.frames_per_second.to_string();

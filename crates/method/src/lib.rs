@@ -1,11 +1,12 @@
 //! Test methods: how many frames per second a device carries, how long it takes to recover, whether two devices differ.
 //!
-//! A method is a state machine ([`TestMethod`]). It orders a trial, gets the result of that trial, and orders the next one.
-//! It uses no interface and reads no clock. So the rig, a simulated device ([`sim`]) and a recorded [`journal`] drive a
-//! method alike, and a method that was interrupted resumes from its journal.
+//! A method is a state machine ([`TestMethod`]). It orders a trial, gets the result of that trial, and orders the next
+//! one. It uses no interface and reads no clock. So a method works in the same way with the rig, a simulated device
+//! ([`sim`]) and a recorded [`journal`], and a method that was interrupted resumes from its journal.
 //!
-//! A trial that the rig could not sustain says nothing about the device. [`MethodSession`] repeats such a trial. If the rig fails
-//! again, the method receives the result, and a bound from that trial is the rig's ([`BoundCause::Rig`]).
+//! A trial that the rig could not sustain says nothing about the device. [`MethodSession`] repeats such a
+//! trial. If the rig fails again, the method receives the result, and a bound from that trial is marked as set
+//! by the rig ([`BoundCause::Rig`]).
 #![forbid(unsafe_code)]
 
 mod any_method;
@@ -51,11 +52,11 @@ use serde::{Deserialize, Serialize};
 
 /// A test method: a state machine that orders trials.
 pub trait TestMethod {
-    /// Returns the trial to make next, or `None` if the method is over. Calling it again without [`on_result`](Self::on_result)
-    /// returns the same order.
+    /// Returns the trial to make next, or `None` if the method is over. Calling it again without
+    /// [`on_result`](Self::on_result) returns the same trial.
     fn next_trial_request(&self) -> Option<TrialRequest>;
 
-    /// Takes the result of the trial that [`next_trial_request`](Self::next_trial_request) returned.
+    /// Processes the result of the trial that [`next_trial_request`](Self::next_trial_request) returned.
     fn on_result(&mut self, result: &TrialResult);
 
     /// Describes the result so far in one line for a terminal: `64 B throughput: 512 000 to 540 000 frames/s`.

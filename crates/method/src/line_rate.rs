@@ -14,12 +14,12 @@ pub fn megabits_per_second(load: Load, size: FrameSize) -> f64 {
     load.frames_per_second() * f64::from(size.bytes()) * 8.0 / 1e6
 }
 
-/// Percentage of the line that a load fills, with preambles and gaps.
+/// Returns a load as a percentage of the line rate, preambles and gaps included.
 pub fn percent_of_line(load: Load, line: BitRate, size: FrameSize) -> f64 {
     load_percent_or_zero(load, theoretical_load(line, size))
 }
 
-/// Percentage that one load is of another; 0 if the other is 0.
+/// Returns a load as a percentage of `whole`; 0 if `whole` is 0.
 pub fn load_percent_or_zero(load: Load, whole: Load) -> f64 {
     if whole.frames_per_second() > 0.0 {
         load.frames_per_second() * 100.0 / whole.frames_per_second()

@@ -5,8 +5,8 @@ use std::fmt;
 
 /// Frames per second that a trial offers, all senders together.
 ///
-/// Searches compute loads as logarithms and means, so this is a float. A trial sends whole frames; its result has the load
-/// that was really offered.
+/// Searches compute loads as logarithms and means, so this is a float. A trial sends whole frames; its result has the
+/// load that was really offered.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Load(f64);

@@ -1,7 +1,7 @@
 //! Measures how many of many equal runs lose frames, at each of several rates.
 //!
-//! Each rate gets the same number of runs, all with the same number of frames. One run without loss proves little about the
-//! next one, so the share of runs with loss has a confidence interval.
+//! Each rate gets the same number of runs, all with the same number of frames. One run without loss proves little about
+//! the next one, so the share of runs with loss has a confidence interval.
 
 use crate::any_method::{OptionProblem, find_first_problem};
 use crate::confidence::{ConfidenceInterval, wilson_interval};
@@ -54,21 +54,22 @@ pub struct LossShareResult {
     pub runs_per_rate: u32,
     /// Results in the order of the options.
     pub rates: Vec<RateLossShare>,
-    /// The highest rate without loss in any run, at this and all lower rates.
+    /// The highest rate for which no run at this rate or at a lower one lost frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest_lossless_frames_per_second: Option<Load>,
 }
 
-/// A rate and its runs.
+/// Results of all runs at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateLossShare {
     pub frames_per_second: Load,
-    /// Runs with a result about the device.
+    /// Number of runs that say something about the device: the rig sustained them, or they lost no frame.
     pub runs: u32,
     pub runs_with_loss: u32,
-    /// Runs that the rig could not sustain.
+    /// Number of runs that the rig could not sustain; they do not count in the other values.
     pub unknown_runs: u32,
-    /// Share of `runs_with_loss` in `runs`, with the 95 % interval of Wilson. Absent without runs.
+    /// `runs_with_loss` divided by `runs`. `confidence_95` is its 95 % confidence interval (Wilson). Both
+    /// are absent without runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_with_loss: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,8 +100,8 @@ impl LossShareOptions {
     }
 
     /// Returns rates from the lowest to the highest; the highest is always included. Without a positive step, or if
-    /// `lowest` is above `highest`, it is the only one. There are at most 100 002 rates.
-    pub fn stepped_rates(lowest: Load, highest: Load, step: Load) -> Vec<Load> {
+    /// `lowest` is above `highest`, the highest is the only rate. There are at most 100 002 rates.
+    pub fn list_stepped_rates(lowest: Load, highest: Load, step: Load) -> Vec<Load> {
         let [low, high, step] = [lowest, highest, step].map(Load::frames_per_second);
         if step <= 0.0 || low > high {
             return vec![highest];
@@ -160,11 +161,13 @@ impl LossShareMethod {
 
     /// Returns the index of the first rate that still needs runs.
     fn next_rate_index(&self) -> Option<usize> {
-        // Runs that the rig could not sustain count as made: a rig that always fails must not keep the method from ending.
+        // Runs that the rig could not sustain count as made: a rig that always fails must not keep
+        // the method from ending.
         self.rates.iter().position(|rate| rate.runs + rate.unknown_runs < self.options.runs_per_rate)
     }
 
-    /// Judges the rates up to the required one.
+    /// Judges whether no run lost frames up to the required rate. Rates with missing or faulty runs
+    /// are listed as unknown.
     pub fn judge_result(&self) -> MethodJudgement {
         let unknown = self.rates.iter().filter_map(|rate| self.describe_unknown(rate)).collect();
         let criterion =
@@ -177,8 +180,8 @@ impl LossShareMethod {
         let rate_of = rate.frames_per_second;
         match (rate.unknown_runs, missing) {
             (0, 0) => None,
-            (0, missing) => Some(format!("{rate_of}: {missing} runs were not made")),
-            (faulty, _) => Some(format!("{rate_of}: the rig could not sustain {faulty} runs")),
+            (0, missing) => Some(format!("{rate_of}: runs not made: {missing}")),
+            (faulty, _) => Some(format!("{rate_of}: runs that the rig could not sustain: {faulty}")),
         }
     }
 

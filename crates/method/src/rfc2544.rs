@@ -1,7 +1,8 @@
-//! The benchmarks of RFC 2544, with back-to-back frames by RFC 9004.
+//! The benchmarks of RFC 2544, with back-to-back frames according to RFC 9004.
 //!
-//! The tests run one after the other, each with all sizes. Tests at the throughput use the result of the throughput search.
-//! If the rig kept the search from going higher, they use the highest load that was carried, and their results are marked.
+//! The tests run one after the other, each with all sizes. Tests at the throughput use the result of the
+//! throughput search. If the rig kept the search from going higher, they use the highest load that was carried,
+//! and their results are marked.
 
 use crate::{Load, TestMethod, TrialLength, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
@@ -28,7 +29,7 @@ pub use result::{
     ThroughputBounds,
 };
 
-/// The running method `rfc2544`: its present part and the parts after it.
+/// The running method `rfc2544`: its present part (a test with one frame size), and the parts after it.
 #[derive(Clone, Debug)]
 pub struct Rfc2544Method {
     options: Rfc2544Options,
@@ -42,7 +43,7 @@ pub struct Rfc2544Method {
 #[derive(Clone, Copy, Debug)]
 struct PlannedPart {
     test: Rfc2544Test,
-    /// Index of the size.
+    /// Index of the frame size in the options.
     size: usize,
 }
 
@@ -255,10 +256,11 @@ impl SizeBenchmark {
         }
     }
 
-    /// Returns the load for tests at the throughput.
+    /// Returns the load for tests at the throughput. Fails if no load was carried without loss.
     fn throughput_basis(&self) -> Result<ThroughputBasis, SkippedSizeReason> {
         let throughput = self.throughput.as_ref();
-        // A bound of the rig is a load that can be sent, but it is not the throughput. Results at it are marked.
+        // A bound that the rig set is a load that can be sent, but it is not the throughput. Results at
+        // this load are marked.
         match throughput.and_then(|bounds| Some((bounds.frames_per_second?, bounds.is_known()))) {
             Some((load, is_throughput)) => Ok(ThroughputBasis { frames_per_second: load, is_throughput }),
             None => Err(SkippedSizeReason::NotMeasured(

@@ -1,4 +1,4 @@
-//! The searches for one load, as methods with waits and a criterion.
+//! Options, results and verdicts of the methods that search for one load: `mlrsearch` and `bisect`.
 
 use crate::bisection::{BisectionMethod, BisectionPlan};
 use crate::mlrsearch::{GoalResult, MlrOptions, MlrSearch};
@@ -12,7 +12,7 @@ pub struct MlrsearchOptions {
     pub search: MlrOptions,
     #[serde(default)]
     pub waits: TrialWaits,
-    /// Load that every goal must reach.
+    /// Load that every goal must reach for PASS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_frames_per_second: Option<Load>,
 }
@@ -24,7 +24,7 @@ pub struct BisectOptions {
     pub search: BisectionPlan,
     #[serde(default)]
     pub waits: TrialWaits,
-    /// Load that must be carried.
+    /// Load that the device must carry for PASS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_frames_per_second: Option<Load>,
 }
@@ -32,7 +32,7 @@ pub struct BisectOptions {
 /// Result of the method `mlrsearch`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MlrsearchResult {
-    /// Results in the order of the options.
+    /// One result for each goal, in the order of the options.
     pub goals: Vec<GoalResult>,
 }
 
@@ -81,7 +81,7 @@ impl SearchedLoad {
     fn judge_against_minimum(&self, least: Load) -> JudgedCriterion {
         let criterion = format!("{} of at least {least}", self.name);
         let carried = self.carried.unwrap_or(Load::ZERO);
-        // A bound of the rig does not refute the load: the device may carry more.
+        // A bound that the rig set does not refute the load: the device may carry more.
         let is_refuted =
             self.cause == BoundCause::Device && self.failed.is_some_and(|failed| failed <= least);
         let verdict = if carried >= least {

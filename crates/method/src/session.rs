@@ -1,4 +1,5 @@
-//! A running method: numbers its trials, compares them with its journal, and repeats trials that the rig could not sustain.
+//! A running method: numbers its trials, compares them with its journal, and repeats trials that the
+//! rig could not sustain.
 
 use crate::{TestMethod, TrialRequest, TrialResult};
 
@@ -11,7 +12,7 @@ pub struct MethodSession<M> {
     method: M,
     /// Trials so far, repeated ones included.
     trials: u32,
-    /// Number of repeats of the present order.
+    /// Number of repeats of the present trial.
     repeated: u32,
 }
 
@@ -40,12 +41,12 @@ impl<M: TestMethod> MethodSession<M> {
         self.method.next_trial_request()
     }
 
-    /// Takes the result of the trial of [`next_trial_request`](Self::next_trial_request).
+    /// Processes the result of the trial of [`next_trial_request`](Self::next_trial_request).
     pub fn on_result(&mut self, result: &TrialResult) {
         // Repeats count, because the journal has a line for each repeat, too.
         self.trials += 1;
-        // A trial without loss is valid, even if the rig reports a fault. An order far beyond the rig fails again,
-        // however often it is repeated.
+        // A trial without loss is valid, even if the rig reports a fault. A trial at a load far beyond the rig fails
+        // again, however often it is repeated.
         let may_be_held = !result.is_without_loss() && result.sent_load_if_beyond_rig().is_none();
         if result.rig_fault.is_some() && may_be_held && self.repeated < MAX_TRIAL_REPEATS {
             self.repeated += 1;
@@ -55,7 +56,7 @@ impl<M: TestMethod> MethodSession<M> {
         self.method.on_result(result);
     }
 
-    /// Takes a trial of a journal. It must be the one that the method orders now.
+    /// Replays a trial of a journal. Fails unless it is the trial that the method orders now.
     pub fn replay_trial(&mut self, order: &TrialRequest, result: &TrialResult) -> Result<(), SessionError> {
         let number = self.trials + 1;
         match self.next_trial_request() {

@@ -5,7 +5,7 @@
 //! nothing if the frames that arrive too fast fit into the buffer: `floor((L - m) * B / L) <= b`. So the longest burst
 //! without loss is the greatest `B` below `(b + 1) / (1 - m / L)`.
 
-use crate::rounding::{nearest_nanos, whole_part};
+use crate::rounding::{nanos_from_float, whole_part};
 use crate::{LostFrames, StreamTrial, TrialLatency, TrialLength, TrialRequest, TrialResult};
 use packetrig_units::Nanos;
 
@@ -13,7 +13,7 @@ use packetrig_units::Nanos;
 /// the rig around it.
 #[derive(Clone, Debug)]
 pub struct SimulatedDevice {
-    /// Frames per second that it forwards.
+    /// Maximum number of frames that the device forwards per second.
     pub limit: f64,
     /// Number of frames that the device buffers while they arrive faster than it forwards.
     pub buffer: u64,
@@ -28,7 +28,7 @@ pub struct SimulatedDevice {
     pub outage: Option<Nanos>,
     /// Time for which the device forwards nothing after an overload.
     pub recovery: Nanos,
-    /// State of the random numbers; initially the seed.
+    /// State of the random number generator; initially the seed.
     pub random: u64,
     /// Sending time of all trials, in virtual time.
     pub elapsed: Nanos,
@@ -168,6 +168,6 @@ fn simulated_stream(rate: f64) -> StreamTrial {
 }
 
 fn constant_latency(latency: Nanos, frames: u64) -> TrialLatency {
-    let bound = nearest_nanos(latency.as_u64() as f64 / 100.0);
+    let bound = nanos_from_float(latency.as_u64() as f64 / 100.0);
     TrialLatency { frames, min: latency, mean: latency, p50: latency, p99: latency, max: latency, bound }
 }

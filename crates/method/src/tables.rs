@@ -1,4 +1,4 @@
-//! Results as neutral tables: text with titles and units, the source of terminal tables, CSV and Markdown.
+//! Results as tables of text, with titles and units. Terminal tables, CSV and Markdown are made from them.
 //!
 //! A cell is empty if its value does not exist. Numbers have a decimal point and no grouping.
 
@@ -17,7 +17,7 @@ mod rfc2544;
 mod searches;
 mod senders;
 
-/// A table of a result, in any form of output.
+/// A table of a result, before it is formatted for an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultTable {
     /// Base name of a file with the table: `throughput`.
@@ -137,7 +137,7 @@ pub fn tabulate_trials(trials: &[MethodJournalEntry]) -> ResultTable {
     table
 }
 
-/// Lists the trials of a dry run: equal ones that follow each other are one row.
+/// Makes a table of the trials of a dry run. Equal trials that follow each other share one row.
 pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialRequest]) -> ResultTable {
     let mut table = ResultTable::new(
         "plan",
@@ -227,7 +227,7 @@ fn format_size_cell(size: FrameSize) -> String {
     size.bytes().to_string()
 }
 
-/// Shows frames per second; slow rates with decimals.
+/// Formats frames per second; a rate below 1000 that is not a whole number has three decimals.
 fn format_rate_cell(load: Load) -> String {
     let rate = load.frames_per_second();
     if rate < 1000.0 && rate.fract() != 0.0 { format_decimals(rate, 3) } else { format_decimals(rate, 0) }

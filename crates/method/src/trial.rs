@@ -1,4 +1,4 @@
-//! Order and result of a trial.
+//! Request and result of a trial.
 
 use crate::Load;
 use packetrig_units::{FrameSize, Nanos, Ratio};
@@ -13,7 +13,7 @@ pub struct TrialRequest {
     pub size: Option<FrameSize>,
     pub load: Load,
     pub length: TrialLength,
-    /// A lower load that follows at once, for system recovery.
+    /// A lower load that follows without a pause, to measure the system recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<LoadStep>,
     /// Event for the device during the trial.
@@ -156,8 +156,8 @@ pub struct TrialResult {
     pub sending: Nanos,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<TrialLatency>,
-    /// Rows of the streams of the plan, in its order. With a second load (`TrialRequest::then`), a row per stream at the first load,
-    /// then as many at the second.
+    /// Results of the streams, in the order of the plan. With a second load (`TrialRequest::then`), first the results
+    /// of all streams at the first load, then those at the second load.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamTrial>,
     /// Caveats from the report of the run.
@@ -167,7 +167,7 @@ pub struct TrialResult {
     /// frames that were due, or may have lost frames itself. A trial without loss is valid nevertheless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rig_fault: Option<String>,
-    /// Time from the order to the result, without the sending time and the waits of the trial.
+    /// Time from the request to the result, without the sending time and the waits of the trial.
     #[serde(default)]
     pub overhead: Nanos,
     /// Time of the event, after the first frame; absent if no event happened.
@@ -183,7 +183,8 @@ pub struct TrialResult {
 pub(crate) const LATE_EVENT_REASON: &str = "nothing was lost, and the command of the event ended after the last frame: the event may have come too late";
 
 impl TrialResult {
-    /// Returns whether the event may have come after all frames: nothing was lost, and its command ended after the sending time.
+    /// Returns whether the event may have come after the last frame: nothing was lost, and the command of the event
+    /// ended after the sending time.
     pub fn may_have_missed_event(&self, sending: Nanos) -> bool {
         self.is_without_loss() && self.event_ended_at.is_some_and(|ended| ended > sending)
     }
@@ -199,7 +200,8 @@ impl TrialResult {
     /// The loss ratio from 0 to 1.
     pub fn loss_share(&self) -> f64 {
         let loss = self.loss_ratio();
-        // No frame was due, so none is missing. `is_without_loss` is false nevertheless, because such a trial proves nothing.
+        // No frame was due, so none is missing. `is_without_loss` is false nevertheless, because such
+        // a trial proves nothing.
         if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
     }
 
@@ -244,13 +246,13 @@ pub struct TrialLatency {
     pub bound: Nanos,
 }
 
-/// One stream in a trial.
+/// Results of one stream in a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StreamTrial {
     pub name: String,
     pub sent: u64,
     pub lost: LostFrames,
-    /// Frames per second with which the stream was sent.
+    /// Frames per second at which the stream was sent.
     pub rate: f64,
     /// The longest time between two arrivals with lost frames between them: no outage was longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]

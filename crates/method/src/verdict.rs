@@ -39,7 +39,7 @@ pub struct JudgedCriterion {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodJudgement {
     /// The worst verdict of the criteria. Without criteria it is `unknown` if a requested value is unknown.
-    /// If everything is known, it is absent, because there is nothing to judge.
+    /// If there are no criteria and every value is known, it is absent, because there is nothing to judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<MethodVerdict>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -86,7 +86,7 @@ impl JudgedCriterion {
     }
 
     /// Turns PASS into INCONCLUSIVE as long as only some of the trials were made.
-    pub(crate) fn require_all_trials(self, made: u32, wanted: u32) -> Self {
+    pub(crate) fn downgrade_pass_if_trials_missing(self, made: u32, wanted: u32) -> Self {
         // Only PASS needs the missing trials: a FAIL stays a FAIL whatever the result of those trials would be.
         if self.verdict != MethodVerdict::Pass || made >= wanted {
             return self;

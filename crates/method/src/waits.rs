@@ -3,7 +3,7 @@
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Time that a trial needs beside its sending time.
+/// Times that a trial needs in addition to its sending time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialWaits {
     /// Time from the learning frames to the first test frame, so that the device knows its addresses and routes.

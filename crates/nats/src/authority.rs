@@ -1,8 +1,9 @@
 //! The fleet's certificate authority: a directory with its keys, the admitted nodes and the secrets of join lines.
 //!
-//! The certificate of a node names it only in the subject: a server that identifies users by their certificates would
-//! prefer alternative names.
-//! Invariant: files with a secret are readable by their owner only; a node's private key never comes here.
+//! The certificate of a node names the node only in the subject and has no subject alternative names: a NATS server
+//! that identifies users by their certificates would prefer the alternative names.
+//!
+//! Invariant: files with a secret can be read only by their owner. The private key of a node never leaves the node.
 
 mod admission;
 mod files;
@@ -12,7 +13,7 @@ mod server_accounts;
 
 use admission::NodeRecord;
 pub use admission::{EnrolledNode, NodeAdmission, NodeKeys};
-pub use renewal::ServerCertificateKeeper;
+pub use renewal::ServerCertificateRenewer;
 pub use secrets::{JoinSecret, SecretAllowance};
 pub(crate) use server_accounts::{ACCOUNT_REMOVAL_SUBJECT, ACCOUNT_REMOVAL_USER, SERVER_FACTS_SUBJECT};
 pub use server_accounts::{AccountClaims, ServerAccounts};
@@ -51,13 +52,13 @@ pub enum Error {
     /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::NAME_RULE)]
     Name(String),
-    /// The name belongs to another key.
+    /// A node with another key has the name.
     #[error("the fleet already has a node {0} with another key; choose another name or remove that node")]
     Taken(NodeName),
-    /// The name was never admitted, or its node was removed.
+    /// The fleet has no node with this name and key: it was never admitted, or it was removed.
     #[error("the fleet has no node {0} with this key; ask the operator of the fleet for a join line")]
     Unknown(NodeName),
-    /// The labels are too many for a node.
+    /// The node would have more labels than a node may have.
     #[error("the labels of {node} were not changed: {source}")]
     Labels { node: NodeName, source: TooManyLabels },
     /// The secret is unknown, used up, expired or revoked.
@@ -65,14 +66,14 @@ pub enum Error {
     Secret,
 }
 
-/// A node that was admitted.
+/// Identity of a node of the fleet: its name, and what was recorded when it was admitted.
 ///
 /// The certificate contains the node's name and generation. So a removed node and the next node with the same
 /// name cannot use each other's certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedNode {
     pub name: NodeName,
-    /// Random text, drawn when the node was admitted.
+    /// Random text, drawn when the node was admitted; empty for a node that an earlier version admitted.
     pub generation: String,
     /// Public key with which the node logs in to the server; empty for a node that an earlier version admitted.
     pub user_key: String,
@@ -156,7 +157,7 @@ const SERVER_FILE_STEM: &str = "server";
 const SIGNING_KEY_FILE: &str = "signing.key";
 /// File with the secret from which the keys of the server's accounts are derived.
 const ACCOUNTS_KEY_FILE: &str = "accounts.key";
-/// File with the time at which the controller's certificate is renewed, in seconds since 1970.
+/// File with the time from which the controller's certificate is due for renewal, in seconds since 1970.
 const CONTROLLER_RENEWAL_FILE: &str = "controller.due";
 
 impl FleetAuthority {
@@ -224,17 +225,18 @@ impl FleetAuthority {
         self.files.write_file(&format!("{name}.pem"), &issued.pem())
     }
 
-    /// Certificate of the authority, PEM.
+    /// Reads the certificate of the authority, in PEM.
     pub fn read_certificate_pem(&self) -> Result<String, Error> {
         self.files.read_file(&format!("{AUTHORITY_FILE_STEM}.pem"))
     }
 
-    /// Issues a new server certificate for these addresses and names, for [`crate::broker::BrokerSetup`] and enrolment.
+    /// Issues a new certificate for these IP addresses and host names. The message server and the
+    /// enrolment server use it.
     pub fn issue_server_certificate(&self, names: &[String]) -> Result<ServerSecurity, Error> {
         self.issue_server_certificate_at(names, unix_seconds())
     }
 
-    /// Issues a new server certificate at `now`, in seconds since 1970.
+    /// Like [`Self::issue_server_certificate`], at `now` in seconds since 1970.
     pub fn issue_server_certificate_at(&self, names: &[String], now: u64) -> Result<ServerSecurity, Error> {
         let lock = self.lock_directory()?;
         let mut parameters = CertificateParams::new(names).map_err(certificate_error)?;
@@ -260,12 +262,12 @@ impl FleetAuthority {
         Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS_KEY_FILE.to_owned()))?))
     }
 
-    /// Returns the credentials of the server's system user. With them packetrig removes accounts of nodes, and asks
-    /// when the server read its configuration. Renews the controller's certificate if it is due.
+    /// Returns the credentials of the server's system user. With them packetrig removes accounts of nodes, and asks the
+    /// server when it last read its configuration. Renews the controller's certificate if it is due.
     pub fn load_system_user_credentials(&self) -> Result<FleetCredentials, Error> {
         let credentials = self.load_controller_credentials()?.0;
         let user_key = derive_public_user_key(&credentials.key)?;
-        let user = self.read_server_accounts()?.system_user_claims(&user_key)?;
+        let user = self.read_server_accounts()?.sign_system_user_claims(&user_key)?;
         Ok(FleetCredentials { user: Some(user), ..credentials })
     }
 
@@ -285,7 +287,9 @@ impl FleetAuthority {
             renewed: std::sync::Arc::default(),
             authority: self.read_certificate_pem()?,
             certificate: self.files.read_file(&format!("{CONTROLLER_FILE_STEM}.pem"))?,
-            user: Some(self.read_server_accounts()?.controller_user_claims(&derive_public_user_key(&key)?)?),
+            user: Some(
+                self.read_server_accounts()?.sign_controller_user_claims(&derive_public_user_key(&key)?)?,
+            ),
             key,
         };
         drop(lock);
@@ -321,9 +325,9 @@ impl FleetAuthority {
         self.files.write_file(CONTROLLER_RENEWAL_FILE, &renewal_due_time(now).to_string())
     }
 
-    /// Lists the names of the admitted nodes, in order.
+    /// Lists the names of the admitted nodes, sorted.
     pub fn list_node_names(&self) -> Result<Vec<NodeName>, Error> {
-        let names = self.files.names_with_ending(".node")?;
+        let names = self.files.list_names_with_ending(".node")?;
         Ok(names.into_iter().filter(|name| subject::is_node_name(name)).map(NodeName).collect())
     }
 
@@ -336,8 +340,8 @@ impl FleetAuthority {
 
     /// Returns the modification time of the directory; `None` if it cannot be read, lies in the future, or is so recent
     /// that another change could have the same time.
-    pub fn unambiguous_change_time(&self) -> Option<SystemTime> {
-        let changed = self.files.modified_at()?;
+    pub fn read_unambiguous_change_time(&self) -> Option<SystemTime> {
+        let changed = self.files.read_modification_time()?;
         // A modification time in the future means that the clock was set back since then, so it proves nothing.
         changed.elapsed().ok().filter(|age| *age > MODIFICATION_TIME_RESOLUTION).and(Some(changed))
     }
@@ -358,8 +362,8 @@ fn derive_public_user_key(private_key: &str) -> Result<String, Error> {
     Ok(key.public_key())
 }
 
-/// Reads the grant key of a node; `None` if the node is not in the fleet. It is read at each call, so that nodes can
-/// join while the controller runs.
+/// Reads the key for lease grants of a node; `None` if the node is not in the fleet. The file is read at each call, so
+/// that nodes can join while the controller runs.
 fn read_grant_key(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> {
     match NodeRecord::read_record(files, node) {
         Ok(found) => {
@@ -367,7 +371,7 @@ fn read_grant_key(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8;
             let damaged = || format!("the file {file} of the fleet's authority is damaged");
             found.grant_key().map(Some).ok_or_else(damaged)
         }
-        // A node of a fleet cannot have such a name.
+        // The authority admits no node with an invalid name.
         Err(Error::Name(_)) => Ok(None),
         Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
@@ -397,8 +401,7 @@ fn with_validity(now: u64, days: u64, mut parameters: CertificateParams) -> Cert
 fn authority_parameters() -> CertificateParams {
     // These parameters are constant, so an issuer needs only the key and not the certificate itself.
     let mut parameters = with_common_name("packetrig fleet", CertificateParams::default());
-    // The path length is 0 (RFC 5280, 4.2.1.9): a certificate that this one has issued
-    // cannot sign further certificates.
+    // The path length is 0 (RFC 5280, 4.2.1.9): a certificate that the authority issues cannot sign further ones.
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     parameters

@@ -32,7 +32,7 @@ impl enrol::Error {
         match self {
             // The authority refuses the join line, which the user gave.
             Self::Line | Self::Name(_) | Self::Refused(_) | Self::Removed(_) => Blame::Usage,
-            Self::Stranger(_) | Self::Later(_) => Blame::Peer,
+            Self::Stranger(_) | Self::Certificate { .. } | Self::Later(_) => Blame::Peer,
             Self::Network { source, .. } => Blame::from_io(source),
             Self::Here(_) => Blame::World,
             Self::Authority(error) => error.blame(),

@@ -17,12 +17,12 @@ mod walls;
 
 pub use configuration::{ServerSecurity, build_configuration};
 pub use health::{BrokerHealth, HealthWatch};
-pub use isolation::{ServerIsolation, ServerUser};
+pub use isolation::{PreparedServer, ServerUser};
 pub use program::{INSTALL_COMMAND, MIN_NATS_SERVER_VERSION, NATS_SERVER_MAJOR_VERSION, find_program};
 
 use crate::authority::AdmittedNode;
 use crate::connection::FleetCredentials;
-use keeper::{KeeperNotes, KeeperOrder, ServerKeeper};
+use keeper::{NatsServerSupervisor, ServerProcessStatus, SupervisorCommand};
 use packetrig_sys::private_files;
 use packetrig_sys::sandbox::ProcessCapabilities;
 use std::net::{SocketAddr, TcpListener};
@@ -59,7 +59,7 @@ pub enum Error {
     /// An operation on a file, a port, a thread or the process failed.
     #[error("{what}: {source}")]
     World { what: String, source: std::io::Error },
-    /// The authority's directory failed.
+    /// The authority's directory could not be read or changed.
     #[error(transparent)]
     Authority(#[from] crate::authority::Error),
     /// The server ended, or did not become ready.
@@ -75,7 +75,7 @@ pub(crate) fn server_io_error(what: impl Into<String>) -> impl FnOnce(std::io::E
 /// Parameters of the server.
 #[derive(Clone, Debug)]
 pub struct BrokerSetup {
-    /// The program; without one it is searched for, see [`find_program`].
+    /// Path or name of the program; if `None`, [`find_program`] searches for it.
     pub program: Option<PathBuf>,
     /// Listen address; port 0 is replaced by a free port, which then stays the same.
     pub listen: SocketAddr,
@@ -92,12 +92,12 @@ pub struct BrokerSetup {
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct MessageServer {
-    /// Setup with the path by which threads of the server's user reach its directory.
+    /// Its `directory` is the path by which threads that act as the server's user reach the server's directory.
     setup: BrokerSetup,
-    isolation: Arc<ServerIsolation>,
-    orders: Sender<KeeperOrder>,
+    isolation: Arc<PreparedServer>,
+    orders: Sender<SupervisorCommand>,
     keeper: Option<JoinHandle<()>>,
-    notes: Arc<Mutex<KeeperNotes>>,
+    notes: Arc<Mutex<ServerProcessStatus>>,
 }
 
 impl MessageServer {
@@ -105,14 +105,14 @@ impl MessageServer {
     pub fn start_server_and_wait(setup: BrokerSetup) -> Result<Self, Error> {
         let most =
             ProcessCapabilities::read_permitted().map_err(|error| Error::NotReady(error.to_string()))?;
-        Self::start_isolated(ServerIsolation::prepare(&setup, most)?, setup)
+        Self::start_isolated(PreparedServer::prepare(&setup, most)?, setup)
     }
 
     /// Starts the server that was prepared for `setup`, and waits until it is ready.
-    pub fn start_isolated(isolation: ServerIsolation, setup: BrokerSetup) -> Result<Self, Error> {
+    pub fn start_isolated(isolation: PreparedServer, setup: BrokerSetup) -> Result<Self, Error> {
         let isolation = Arc::new(isolation);
         let setup = BrokerSetup { directory: isolation.directory(), ..setup };
-        // The user has chosen this port, so no other one will do.
+        // The user has chosen this port, so no other port is tried.
         if setup.listen.port() != 0 {
             return Self::start_at(&isolation, setup);
         }
@@ -127,13 +127,13 @@ impl MessageServer {
         Self::start_at(&isolation, with_free_port(&setup)?)
     }
 
-    fn start_at(isolation: &Arc<ServerIsolation>, setup: BrokerSetup) -> Result<Self, Error> {
+    fn start_at(isolation: &Arc<PreparedServer>, setup: BrokerSetup) -> Result<Self, Error> {
         write_configuration(isolation, &setup)?;
-        let notes = Arc::new(Mutex::new(KeeperNotes::default()));
+        let notes = Arc::new(Mutex::new(ServerProcessStatus::default()));
         let (orders, inbox) = channel();
         let (ready, is_ready) = channel();
         let isolation = Arc::clone(isolation);
-        let mut keeper = ServerKeeper {
+        let mut keeper = NatsServerSupervisor {
             isolation: Arc::clone(&isolation),
             setup: setup.clone(),
             notes: Arc::clone(&notes),
@@ -161,17 +161,17 @@ impl MessageServer {
 
     /// The current process id of the server.
     pub fn process_id(&self) -> u32 {
-        lock_notes(&self.notes).process
+        lock_server_status(&self.notes).process
     }
 
     /// Number of times that the server was started.
     pub fn server_start_count(&self) -> u64 {
-        lock_notes(&self.notes).starts
+        lock_server_status(&self.notes).starts
     }
 
     /// Returns and clears the problems since the last call: failures of the server, and protections that are missing.
     pub fn take_problems(&self) -> Vec<String> {
-        std::mem::take(&mut lock_notes(&self.notes).troubles)
+        std::mem::take(&mut lock_server_status(&self.notes).troubles)
     }
 
     /// Lets one more node connect. The server reads the node's account when the node connects; nothing else changes.
@@ -198,18 +198,18 @@ impl MessageServer {
     /// Restarts the server. Confirmed data stays, and clients reconnect by themselves.
     pub fn restart_server(&self) {
         // The send fails only if the keeper thread has ended: then there is no server to restart.
-        ignore_closed_channel(self.orders.send(KeeperOrder::Restart));
+        ignore_closed_channel(self.orders.send(SupervisorCommand::Restart));
     }
 
-    /// Makes the server read its configuration and its certificate again. Asks it with the credentials `asker` until it
-    /// reports that it has done so. Connections stay.
+    /// Makes the server read its configuration and its certificate again. Then asks the server, with the credentials
+    /// `asker`, until it reports a newer load time. Connections stay open.
     pub fn reload_configuration(&self, asker: &FleetCredentials) -> Result<(), Error> {
         // A server with an expired certificate cannot be queried before it reloads.
         let before = system::query_configuration_time(&self.setup, asker).ok();
         // The server reads copies of the certificate files, so the copies are replaced before it reads them again.
         copy_certificates(&self.isolation, &self.setup)?;
         let (done, is_done) = channel();
-        self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended_error())?;
+        self.orders.send(SupervisorCommand::Reload(done)).map_err(|_| keeper_ended_error())?;
         is_done.recv().map_err(|_| keeper_ended_error())??;
         let mut answer = Ok(String::new());
         for _ in 0..MAX_RELOAD_CHECKS {
@@ -227,7 +227,7 @@ impl MessageServer {
 impl Drop for MessageServer {
     fn drop(&mut self) {
         // The send fails only if the keeper thread has ended already.
-        ignore_closed_channel(self.orders.send(KeeperOrder::End));
+        ignore_closed_channel(self.orders.send(SupervisorCommand::End));
         if let Some(keeper) = self.keeper.take() {
             // `join` fails only if the thread has panicked, and the panic was printed then.
             drop(keeper.join());
@@ -244,11 +244,11 @@ fn ignore_closed_channel<T>(sent: Result<(), SendError<T>>) {
     drop(sent);
 }
 
-fn lock_notes(notes: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNotes> {
+fn lock_server_status(notes: &Mutex<ServerProcessStatus>) -> std::sync::MutexGuard<'_, ServerProcessStatus> {
     notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_configuration(isolation: &ServerIsolation, setup: &BrokerSetup) -> Result<(), Error> {
+fn write_configuration(isolation: &PreparedServer, setup: &BrokerSetup) -> Result<(), Error> {
     let file = configuration_file(&setup.directory);
     let text = build_configuration(setup)?;
     copy_certificates(isolation, setup)?;
@@ -262,7 +262,7 @@ fn write_configuration(isolation: &ServerIsolation, setup: &BrokerSetup) -> Resu
 
 /// Copies the certificate files for the server, because it cannot read the fleet's directory, which
 /// contains the signing keys.
-fn copy_certificates(isolation: &ServerIsolation, setup: &BrokerSetup) -> Result<(), Error> {
+fn copy_certificates(isolation: &PreparedServer, setup: &BrokerSetup) -> Result<(), Error> {
     let Some(security) = &setup.security else { return Ok(()) };
     let copies = TlsFiles::from_setup(setup);
     let mut files = Vec::new();

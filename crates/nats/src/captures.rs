@@ -34,10 +34,11 @@ const SEAL_HEADER: &str = "Packetrig-Seal";
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which the server must accept the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of askers with a remembered last number. A replayed older question only causes a useless answer.
+/// Maximum number of asking processes whose last question number a node remembers. A replayed question of a forgotten
+/// process only causes a useless answer.
 const MAX_REMEMBERED_ASKERS: usize = 64;
 
-/// One end of the exchange, with its own connection.
+/// Connection of the node or of the fetching process. Only the exchange of captures uses it.
 struct CaptureConnection {
     runtime: SharedRuntime,
     client: Client,
@@ -89,7 +90,7 @@ impl CaptureConnection {
     }
 }
 
-/// A connection with one subscription.
+/// A connection to the server, and its only subscription.
 struct CaptureSubscription {
     client: Client,
     incoming: Subscriber,
@@ -119,7 +120,7 @@ pub struct NatsCaptureQuestions {
     connection: CaptureConnection,
     node: NodeName,
     keys: Option<SealKeys>,
-    /// Asking processes, each with the number of its last question.
+    /// Random numbers of the asking processes, each with the number of the last question of that process.
     askers: VecDeque<(u64, u64)>,
 }
 
@@ -189,7 +190,7 @@ impl CaptureQuestions for NatsCaptureQuestions {
     }
 }
 
-/// Fetching side of the exchange with one node. It signs its questions with the controller's key.
+/// Asks one node for captures and receives its answers. The questions are signed with the controller's key.
 pub struct NatsCaptureAnswers {
     connection: CaptureConnection,
     node: NodeName,

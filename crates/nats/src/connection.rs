@@ -1,7 +1,7 @@
 //! Connections to the server: addresses, certificate, and recovery from failures.
 //!
-//! This module knows neither messages nor results. Each part of the fabric has its own connection, so a long segment
-//! does not delay a letter.
+//! Endpoints, records, results and captures each open their own connections here, so a long result segment does
+//! not delay a letter.
 //!
 //! Invariant: a lost connection is retried forever, with short pauses.
 
@@ -48,9 +48,9 @@ pub struct ServerAccess {
     pub replicas: usize,
     /// Size limit in bytes of results that wait for the controller.
     pub results_room: u64,
-    /// Time for which packetrig tries an append or a change of a record before it counts as unanswered.
+    /// Time after which an appended segment, or a read or change of records, counts as unanswered.
     pub timeout: Duration,
-    /// Keys for seals. Without them every sender is believed, which is only for tests on one machine.
+    /// Keys that seal messages. Without them every message counts as genuine, which is only for tests on one machine.
     pub keys: Option<SealKeys>,
     /// File in which a node keeps the proof of the highest epoch that it has seen; without it, the proof is lost
     /// when the node ends.
@@ -77,7 +77,7 @@ impl ServerAccess {
     }
 }
 
-/// Certificate and key of a node or the controller, all in PEM.
+/// Certificate and key of a node or the controller, in PEM, and its claims.
 #[derive(Clone)]
 pub struct FleetCredentials {
     /// Certificate of the fleet's authority.
@@ -86,7 +86,7 @@ pub struct FleetCredentials {
     pub key: String,
     /// Claims (JWT) that are shown to the server; `None` for a server that identifies users by their certificates.
     pub user: Option<String>,
-    /// Renewed certificate and claims for the same key, which new connections use.
+    /// Renewed certificate and claims for the same key, which new connections use; `None` before the first renewal.
     pub renewed: Arc<RwLock<Option<RenewedCredentials>>>,
 }
 
@@ -139,7 +139,7 @@ pub(crate) async fn open_client(
     let scheme = if access.credentials.is_some() { "tls" } else { "nats" };
     let servers: Vec<String> = access.servers.iter().map(|at| format!("{scheme}://{at}")).collect();
     let refused = Arc::clone(&access.refused_log_ins);
-    let mut options = log_in_options(access.credentials.as_ref())
+    let mut options = build_log_in_options(access.credentials.as_ref())
         .name(&name)
         // Each endpoint has its own inbox prefix: with a shared one, every node could read the answers to other nodes.
         .custom_inbox_prefix(subject::inbox_prefix(&name))
@@ -162,7 +162,7 @@ pub(crate) async fn open_client(
         options = options.local_address(address);
     }
     if let Some(credentials) = &access.credentials {
-        // With credentials a server without encryption is refused, whatever it offers.
+        // With credentials, a connection without TLS is refused, whatever the server offers.
         options = options.require_tls(true).tls_client_config(tls_config(credentials)?);
     }
     // A first connection is not retried by async-nats, so refusals are retried here.
@@ -174,7 +174,7 @@ pub(crate) async fn open_client(
                 refusals += 1;
                 tokio::time::sleep(MAX_RECONNECT_PAUSE).await;
             }
-            outcome => return outcome.map_err(|error| connect_error(&error, &access.servers)),
+            outcome => return outcome.map_err(|error| convert_connect_error(&error, &access.servers)),
         }
     }
 }
@@ -183,8 +183,8 @@ fn is_log_in_refusal(error: &async_nats::ConnectError) -> bool {
     matches!(error.kind(), ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation)
 }
 
-/// Logs in as the user that the credentials name, if they name one.
-fn log_in_options(credentials: Option<&FleetCredentials>) -> ConnectOptions {
+/// Returns options that log in with the claims of the credentials; without claims, options that do not log in.
+fn build_log_in_options(credentials: Option<&FleetCredentials>) -> ConnectOptions {
     let Some(credentials) = credentials.filter(|credentials| credentials.user.is_some()) else {
         return ConnectOptions::new();
     };
@@ -221,7 +221,7 @@ fn tls_config(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Er
             let key = rustls::crypto::ring::sign::any_supported_type(&key)
                 .map_err(|_| unusable_credential_error("key"))?;
             config.client_auth_cert_resolver =
-                Arc::new(NewestCertificate { credentials: credentials.clone(), key });
+                Arc::new(NewestCertificateResolver { credentials: credentials.clone(), key });
             Ok(config)
         })
 }
@@ -232,12 +232,12 @@ fn unusable_credential_error(what: &str) -> Error {
 
 /// Shows the server the newest certificate.
 #[derive(Debug)]
-struct NewestCertificate {
+struct NewestCertificateResolver {
     credentials: FleetCredentials,
     key: Arc<dyn SigningKey>,
 }
 
-impl ResolvesClientCert for NewestCertificate {
+impl ResolvesClientCert for NewestCertificateResolver {
     fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let newest = self.credentials.newest_credentials();
         Some(Arc::new(CertifiedKey::new(parse_certificates(&newest.certificate), Arc::clone(&self.key))))
@@ -269,9 +269,9 @@ fn is_refused_log_in(text: &str) -> bool {
         .any(|kind| text.starts_with(&kind.to_string()))
 }
 
-/// Converts an error of a first connection: to [`Error::NotPermitted`] if a certificate or the user was refused,
-/// otherwise to [`Error::Down`].
-fn connect_error(error: &async_nats::ConnectError, servers: &[String]) -> Error {
+/// Converts the error of a first connection attempt: to [`Error::NotPermitted`] if a certificate or the user was
+/// refused, otherwise to [`Error::Down`].
+fn convert_connect_error(error: &async_nats::ConnectError, servers: &[String]) -> Error {
     use std::error::Error as _;
     let mut words = error.to_string();
     let mut cause = error.source();

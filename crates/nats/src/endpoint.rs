@@ -1,10 +1,10 @@
-//! A network endpoint of the fabric: subscriptions that fill two queues, and sending of messages.
+//! A network endpoint of the fabric: receives messages from subscriptions through queues, and sends messages.
 //!
 //! One task reads each subscription ([`listening`]), so the queue of async-nats stays short. Letters (commands,
 //! replies and all other messages that must arrive) go into a queue that is bounded for each node ([`quota`]).
-//! Telemetry goes into a queue that drops and counts when it is full. The receiving thread decodes. [`place`] has
-//! the identity of an endpoint. Renewals of leases and their answers have their own connection and queue
-//! ([`renewals`]).
+//! Telemetry goes into a queue that drops and counts messages when it is full. The receiving thread decodes.
+//! [`place`] has the name and instance number of an endpoint. Renewals of leases and their answers have their own
+//! connection and queue ([`renewals`]).
 //!
 //! Invariant: letters of one sender arrive in the order in which it posted them; messages to all nodes have a
 //! separate order, and so have renewals and grants. Before `join_fabric` returns, the server has confirmed
@@ -21,7 +21,7 @@ mod sending;
 mod trust;
 
 use self::heard_nodes::{AcceptedNodes, NodeSubscriptions};
-use self::listening::{EndpointListener, ListeningTasks, MessageQueueSenders, NodeToCall};
+use self::listening::{ListeningTaskContext, ListeningTasks, MessageQueueSenders, NodeNeedingRollCall};
 pub(crate) use self::place::random_u64;
 use self::place::{EndpointState, SUBSCRIPTION_TIMEOUT};
 use self::quota::NodeQuota;
@@ -46,9 +46,9 @@ use std::sync::atomic::Ordering;
 const RECEIVER_CHECK_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Maximum number of telemetry messages that wait for a slow reader.
 const MAX_WAITING_TELEMETRY: usize = 4096;
-/// Maximum number of nodes that wait for their first message of this controller.
+/// Maximum number of waiting requests for a roll call to a node that seals for another controller.
 const MAX_UNCALLED_NODES: usize = 4096;
-/// Interval between roll calls to a node that seals for another controller.
+/// Minimum interval between roll calls to a node that seals its messages for another controller.
 const ROLL_CALL_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// An endpoint of the networked fabric. Dropping it leaves the fabric.
@@ -63,8 +63,8 @@ pub struct NatsEndpoint {
     renewal_line: RenewalSubscriptions,
     /// Subscriptions for single nodes, used by a controller that is one among several.
     node_subscriptions: NodeSubscriptions,
-    nodes_to_call: Receiver<NodeToCall>,
-    /// Time of the last roll call to each such node.
+    nodes_to_call: Receiver<NodeNeedingRollCall>,
+    /// Time of the last roll call to each node of `nodes_to_call`, in nanoseconds of the monotonic clock.
     called_at: BTreeMap<NodeName, u64>,
     letters: Receiver<Message>,
     quota: NodeQuota,
@@ -90,7 +90,7 @@ impl ConnectionWatch {
 
 /// State of an endpoint that has joined the fabric.
 struct JoinedEndpoint {
-    listener: EndpointListener,
+    listener: ListeningTaskContext,
     tasks: ListeningTasks,
 }
 
@@ -122,7 +122,7 @@ impl NatsEndpoint {
         let fed = feeds.clone();
         let joined = runtime.run_with_timeout(SUBSCRIPTION_TIMEOUT * 4, async move {
             let own = open_connections(access, name, incarnation).await?;
-            let listener = EndpointListener { own, gate, heard, nodes_to_call: nodes_to_call_in };
+            let listener = ListeningTaskContext { own, gate, heard, nodes_to_call: nodes_to_call_in };
             let tasks = ListeningTasks::start_listening(&listener, &fed).await?;
             Ok(JoinedEndpoint { listener, tasks })
         });
@@ -211,9 +211,9 @@ impl NatsEndpoint {
         }
     }
 
-    /// Checks and decodes a message; `None` if it is refused, which is counted.
+    /// Checks and decodes a message. Returns `None` if the message is refused, and counts the refusal.
     fn read_message(&mut self, message: &Message) -> Option<MessageEnvelope> {
-        match self.seals.decode_authentic(&self.own.name, message) {
+        match self.seals.check_and_decode_message(&self.own.name, message) {
             Ok(envelope) => {
                 // The instance is recorded only after the check: a forged message must not decide to which instance of
                 // a node the next messages go.

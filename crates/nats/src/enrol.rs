@@ -1,4 +1,4 @@
-//! Enrolment of a node in a fleet: one line, copied by its owner, and one exchange over TLS.
+//! Enrolment of a node in a fleet: the owner of the node copies one join line to it, and one exchange over TLS follows.
 //!
 //! The line contains the fingerprint of the authority's certificate, so no other server can pose as the authority. The
 //! secret in the line shows that the operator allowed the node to join.
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Prefix of a join line; its number is the version of the format.
 const JOIN_LINE_PREFIX: &str = "prig1:";
-/// Time limit of one step of the exchange.
+/// Time limit for each connection attempt, and for one step of the exchange.
 const ENROL_STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of the authority's answer, which comes only after the message server knows the node.
 const ENROL_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,10 +48,13 @@ pub enum Error {
     /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::NAME_RULE)]
     Name(String),
-    /// The server has no valid certificate of the authority in the line for that address.
+    /// The server did not show a certificate of the authority that the join line names.
     #[error("the server at {0} could not prove that it belongs to the fleet of this join line")]
     Stranger(String),
-    /// The authority refused.
+    /// The server has a certificate of the authority, but not for this time or address.
+    #[error("the certificate of the fleet's server at {address} cannot be used: {reason}")]
+    Certificate { address: String, reason: &'static str },
+    /// The authority refused the node, for the reason in the text.
     #[error("the fleet refused this node: {0}")]
     Refused(String),
     /// The authority does not know the node any more, because the operator removed it.
@@ -64,16 +67,16 @@ pub enum Error {
     Later(String),
     #[error("{what}: {source}")]
     Network { what: String, source: std::io::Error },
-    /// A failure on this machine: of the system, or a bug.
+    /// A failure on this machine: a damaged file, a failure of the system, or a bug.
     #[error("{0}")]
     Here(String),
-    /// The authority's directory failed.
+    /// The authority's directory could not be read or changed.
     #[error(transparent)]
     Authority(#[from] authority::Error),
 }
 
 impl Error {
-    /// True if the same question may succeed a moment later.
+    /// True if the same request may succeed a moment later.
     pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Network { .. } | Self::Later(_))
     }
@@ -97,7 +100,7 @@ pub struct JoinLine {
 }
 
 #[derive(Serialize, Deserialize)]
-struct WrittenRequest {
+struct JoinLineFields {
     a: String,
     e: String,
     f: String,
@@ -106,7 +109,7 @@ struct WrittenRequest {
 
 impl std::fmt::Display for JoinLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let written = WrittenRequest {
+        let written = JoinLineFields {
             a: self.address.clone(),
             e: self.enrol.clone(),
             f: self.authority.clone(),
@@ -123,7 +126,7 @@ impl FromStr for JoinLine {
     fn from_str(line: &str) -> Result<Self, Error> {
         let code = line.trim().strip_prefix(JOIN_LINE_PREFIX).ok_or(Error::Line)?;
         let json = BASE64.decode(code).map_err(|_| Error::Line)?;
-        let WrittenRequest { a, e, f, s } = serde_json::from_slice(&json).map_err(|_| Error::Line)?;
+        let JoinLineFields { a, e, f, s } = serde_json::from_slice(&json).map_err(|_| Error::Line)?;
         Ok(Self { address: a, enrol: e, authority: f, secret: JoinSecret(s) })
     }
 }
@@ -168,7 +171,7 @@ fn export_connection_secret<D>(connection: &ConnectionCommon<D>) -> Result<Conne
     connection.export_keying_material([0; 32], b"EXPORTER-packetrig-enrolment", None)
 }
 
-/// The authority's answer.
+/// Answer of the authority to an [`EnrolQuestion`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum EnrolAnswer {

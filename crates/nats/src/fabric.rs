@@ -1,6 +1,7 @@
-//! The fabric over NATS: parameters for reaching the server, and functions that open its parts.
+//! The fabric over NATS: parameters for reaching the server, and functions that open endpoints,
+//! records, results and captures.
 //!
-//! Invariant: opening a part is the first use of the network; no two parts share a connection.
+//! Invariant: only these functions connect to the server, and each opens its own connections.
 
 use crate::captures::{NatsCaptureAnswers, NatsCaptureQuestions};
 use crate::connection::{RenewedCredentials, ServerAccess};
@@ -23,14 +24,15 @@ pub struct NatsFabric {
 }
 
 impl NatsFabric {
-    /// Creates a fabric with these parameters. It connects only when a part is opened.
+    /// Creates a fabric with these parameters. It does not connect yet: each `open_…` function
+    /// opens its own connection.
     pub fn new(access: ServerAccess) -> Result<Self, Error> {
         Ok(Self { runtime: SharedRuntime::start_thread()?, access })
     }
 }
 
 impl NatsFabric {
-    /// Creates a fabric for another member in this process, which shares only the runtime.
+    /// Creates a fabric with other parameters in this process. The two fabrics share only the runtime.
     #[must_use]
     pub fn with_access(&self, access: ServerAccess) -> Self {
         Self { runtime: self.runtime.clone(), access }
@@ -48,18 +50,18 @@ impl NatsFabric {
         self.access.refused_log_ins.load(Ordering::Relaxed)
     }
 
-    /// Opens the fetching side for captures of `node`. It signs its questions with the controller's key.
-    pub fn fetch_captures_of(&self, node: &NodeName) -> Result<NatsCaptureAnswers, Error> {
+    /// Opens a connection that fetches captures from `node`. It signs its questions with the controller's key.
+    pub fn open_capture_fetcher(&self, node: &NodeName) -> Result<NatsCaptureAnswers, Error> {
         NatsCaptureAnswers::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 
-    /// Opens the answering side for captures of `node`.
+    /// Opens the connection with which `node` receives and answers questions about its captures.
     pub fn open_capture_questions(&self, node: &NodeName) -> Result<NatsCaptureQuestions, Error> {
         NatsCaptureQuestions::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 
-    /// Listens to the hellos of nodes, without disturbing a controller.
-    pub fn observe_hellos(&self) -> Result<FleetObserver, Error> {
+    /// Receives the hellos of all nodes and sends nothing, so a controller is not disturbed.
+    pub fn open_hello_observer(&self) -> Result<FleetObserver, Error> {
         FleetObserver::open_observer(self.runtime.clone(), self.access.clone())
     }
 }

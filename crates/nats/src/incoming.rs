@@ -1,8 +1,9 @@
 //! Controller side of result delivery over a JetStream work queue: each run has its own consumer.
 //!
-//! Filters of a work queue must not overlap, and filters of different runs do not. The name of a consumer
-//! contains its run and its reader, so that other readers can tell whether it is still needed. A segment
-//! is delivered again if it is not confirmed in time, or if another reader takes over its run.
+//! The server requires that the subject filters of a work queue's consumers do not overlap; a filter for one run never
+//! overlaps that of another. The name of a consumer contains the run and the reader, so that other readers can tell
+//! whether the consumer is still needed. A segment is delivered again if it is not confirmed in time, or if another
+//! reader takes over its run.
 //!
 //! Invariant: `confirm_segment` returns Ok only when the server has deleted the segment; one run has one reader.
 
@@ -11,7 +12,7 @@ mod listing;
 mod reading;
 
 use crate::connection::{ConnectionFailures, ServerAccess, open_client};
-use crate::results::{ATTEMPT_TIMEOUT, stream_config};
+use crate::results::{ATTEMPT_TIMEOUT, build_stream_config};
 use crate::runtime::SharedRuntime;
 use crate::seal::SealKeys;
 use crate::subject::{self, RESULTS_STREAM};
@@ -23,7 +24,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use keys::{NodeKeys, SegmentRefusal};
-use packetrig_fleet::fabric::{Error, ResultInlet, SegmentDelivery};
+use packetrig_fleet::fabric::{Error, ResultReceiver, SegmentDelivery};
 use packetrig_fleet::message::{NodeName, RunId};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
@@ -38,9 +39,9 @@ use tokio::task::JoinHandle;
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause before a segment with an unreadable key is delivered again.
 const UNREADABLE_KEY_RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum number of deliveries of all runs together that wait for the caller.
+/// Maximum number of received deliveries, of all runs together, that the caller has not taken yet.
 const MAX_WAITING_DELIVERIES: usize = 32;
-/// Maximum number of deliveries that one call refuses before it returns.
+/// Maximum number of deliveries that one call skips or refuses before it returns `None`.
 const MAX_REFUSALS_PER_CALL: usize = 256;
 
 /// Controller side of result delivery. Dropping it stops reading all its runs.
@@ -50,13 +51,13 @@ pub struct NatsIncoming {
     timeout: Duration,
     connection: Arc<ReaderConnection>,
     keys: NodeKeys,
-    /// Task that reads each run, keyed by the word for the run in subjects.
+    /// Task that reads each run. The key is the run's word in subjects.
     reading: BTreeMap<String, JoinHandle<()>>,
     arrivals: Sender<Message>,
     arrived: Arc<Mutex<Receiver<Message>>>,
     refused: BTreeMap<NodeName, u64>,
     unreadable_keys: BTreeMap<NodeName, String>,
-    /// Reasons why a run cannot be read.
+    /// Failures of the tasks that read the runs.
     failures: ConnectionFailures,
     troubles_of_connection: ConnectionFailures,
     is_nearly_full: bool,
@@ -76,7 +77,7 @@ impl std::fmt::Debug for ReaderConnection {
     }
 }
 
-/// Token that confirms a delivery: the reply subject at which the consumer expects the confirmation.
+/// Token that confirms a delivery: the reply subject on which the server expects the confirmation.
 pub struct ConfirmToken(Subject);
 
 impl std::fmt::Debug for ConfirmToken {
@@ -103,7 +104,8 @@ impl NatsIncoming {
     ) -> Result<Self, Error> {
         // `_` separates run and reader in the name of a consumer, so a reader must not contain it.
         if reader.is_empty() || !reader.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            return Err(Error::NotPermitted(format!("`{reader}` is not a valid name for a reader")));
+            let why = format!("`{reader}` is not a valid name for a reader: use letters, digits and `-`");
+            return Err(Error::NotPermitted(why));
         }
         let timeout = access.timeout;
         let troubles = ConnectionFailures::default();
@@ -115,7 +117,7 @@ impl NatsIncoming {
         let reader = reader.to_owned();
         let refusing = troubles.clone();
         let opening = async move {
-            let config = stream_config(&access);
+            let config = build_stream_config(&access);
             let client = open_client(access, NodeName::controller_of(&reader).0, seen).await?;
             let mut context = jetstream::new(client.clone());
             context.set_timeout(timeout);
@@ -124,11 +126,11 @@ impl NatsIncoming {
             Ok(connection)
         };
         let opened = runtime
-            .run_with_timeout(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
+            .run_with_timeout(timeout, async move { Box::pin(refusing.run_until_refusal(opening)).await });
         let opened =
             opened.unwrap_or_else(|| Err(unanswered_error("opening the store for results timed out")));
         let connection = opened.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
-        // The channel is bounded, so that the tasks fetch no more than this reader takes.
+        // The channel is bounded, so that the tasks stop fetching while the caller takes nothing.
         let (arrivals, arrived) = channel(MAX_WAITING_DELIVERIES);
         Ok(Self {
             runtime,
@@ -164,7 +166,7 @@ impl NatsIncoming {
         what: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let troubles = self.troubles_of_connection.clone();
-        let asking = async move { troubles.run_until_lost(what).await };
+        let asking = async move { troubles.run_until_connection_lost(what).await };
         self.runtime
             .run_with_timeout(self.timeout, asking)
             .unwrap_or_else(|| Err(unanswered_error("a request about stored results timed out")))
@@ -172,7 +174,7 @@ impl NatsIncoming {
 }
 
 /// Placeholder for the sender of a message whose subject names no node.
-fn unnamed_sender() -> NodeName {
+fn placeholder_sender_name() -> NodeName {
     NodeName("(unnamed)".to_owned())
 }
 
@@ -181,8 +183,8 @@ fn unanswered_error(error: impl std::fmt::Display) -> Error {
 }
 
 async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Error> {
-    // The confirmation is sent as a request, so that it fails if the consumer is gone. Then the new reader gets the
-    // segment again.
+    // The confirmation is sent as a request, so that it fails if another reader has removed the consumer. Then that
+    // reader gets the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
     // async-nats queues a request while its connection is down, so the wait has a separate limit.
     let answer = tokio::time::timeout(2 * ATTEMPT_TIMEOUT, asked).await;
@@ -192,7 +194,7 @@ async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Err
         .map(|_| ())
 }
 
-/// True if the server refused a consumer because the run has another one.
+/// True if the server refused to create a consumer because the run already has one.
 fn is_consumer_conflict(error: &ConsumerError) -> bool {
     // A work queue allows only one consumer for a subject, so the server itself refuses a second reader.
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)
@@ -209,12 +211,12 @@ impl ReaderConnection {
     async fn get_or_create_stream(&self) -> Result<Stream, Error> {
         match self.context.get_stream(RESULTS_STREAM).await {
             Ok(stream) => Ok(stream),
-            // The nodes still have the segments of a lost stream in their spools.
+            // A new stream is empty, but nothing is lost: the nodes still have the segments in their spools.
             Err(_) => self.create_stream().await,
         }
     }
 
-    /// Lists the readers of each run, keyed by the word for the run in subjects.
+    /// Lists the readers of each run. The key is the run's word in subjects.
     async fn list_readers_by_run(
         &self,
         stream: &Stream,
@@ -227,8 +229,8 @@ impl ReaderConnection {
         Ok(readers)
     }
 
-    /// Becomes the reader of a run in place of the readers in `instead_of`. Segments that they had not confirmed are
-    /// delivered again at once.
+    /// Becomes the reader of a run. Readers in `instead_of` lose the run, and segments that they have not confirmed are
+    /// delivered again at once. Fails if any other reader has the run.
     async fn take_over_run(&self, run: &str, instead_of: &BTreeSet<String>) -> Result<(), Error> {
         let stream = self.get_or_create_stream().await?;
         let readers = self.list_readers_by_run(&stream).await?.remove(run).unwrap_or_default();
@@ -252,7 +254,7 @@ impl ReaderConnection {
     }
 }
 
-impl ResultInlet for NatsIncoming {
+impl ResultReceiver for NatsIncoming {
     type Token = ConfirmToken;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
@@ -263,8 +265,7 @@ impl ResultInlet for NatsIncoming {
         let connection = Arc::clone(&self.connection);
         let run_word = word.clone();
         let others = instead_of.clone();
-        // The consumer of an earlier reader is removed first, because a work queue allows only one consumer for a
-        // subject.
+        // The consumer of an earlier reader is removed first: a work queue allows only one consumer for a subject.
         self.run_request(async move { connection.take_over_run(&run_word, &others).await })?;
         let task = Arc::clone(&self.connection).read_until_stopped(
             word.clone(),
@@ -283,7 +284,7 @@ impl ResultInlet for NatsIncoming {
         // The task is ended before the consumer is deleted: otherwise the task would create the consumer again.
         task.abort();
         let connection = Arc::clone(&self.connection);
-        // If it cannot be removed, the next reader removes it.
+        // If the consumer cannot be removed, the next reader removes it.
         drop(
             self.runtime.run_with_timeout(ATTEMPT_TIMEOUT, async move {
                 connection.delete_own_consumer(&word).await
@@ -327,8 +328,8 @@ impl ResultInlet for NatsIncoming {
             let (message, acker) = message.split();
             let answer = match id {
                 Ok(id) => {
-                    // Every message of a consumer names its confirmation subject, so a message without one did not
-                    // come from a consumer.
+                    // Every message of a consumer has a reply subject for the confirmation, so a message without one
+                    // did not come from a consumer.
                     let Some(confirmed_at) = confirmed_at else {
                         *self.refused.entry(id.node).or_insert(0) += 1;
                         continue;
@@ -337,12 +338,12 @@ impl ResultInlet for NatsIncoming {
                     return Some(SegmentDelivery { id, body: message.payload.to_vec(), token });
                 }
                 Err(SegmentRefusal::NotGenuine) => {
-                    *self.refused.entry(from.unwrap_or_else(unnamed_sender)).or_insert(0) += 1;
-                    // Without a termination, the server would deliver the segment for ever.
+                    *self.refused.entry(from.unwrap_or_else(placeholder_sender_name)).or_insert(0) += 1;
+                    // Without this answer, the server would deliver the segment again and again.
                     AckKind::Term
                 }
                 Err(SegmentRefusal::Later(why)) => {
-                    self.unreadable_keys.insert(from.unwrap_or_else(unnamed_sender), why);
+                    self.unreadable_keys.insert(from.unwrap_or_else(placeholder_sender_name), why);
                     AckKind::Nak(Some(UNREADABLE_KEY_RETRY_PAUSE))
                 }
             };
@@ -354,7 +355,7 @@ impl ResultInlet for NatsIncoming {
 
     fn confirm_segment(&mut self, token: ConfirmToken) -> Result<(), Error> {
         let confirming = confirm_delivery(self.connection.client.clone(), token);
-        // This timeout is longer than the one of `confirm_delivery`, whose error is more precise.
+        // This timeout is longer than that of `confirm_delivery`, so that the error of `confirm_delivery` is returned.
         self.runtime
             .run_with_timeout(3 * ATTEMPT_TIMEOUT, confirming)
             .unwrap_or_else(|| Err(unanswered_error("the confirmation of a segment timed out")))

@@ -1,20 +1,20 @@
-//! Encodes and decodes messages as JSON. Long messages are compressed: otherwise large plans would not fit.
+//! Encodes and decodes messages as JSON. Long messages are compressed, so that large plans fit into one message.
 
 use crate::subject;
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::hello::{MAX_HELLO_BYTES, MAX_HELLO_TEXT};
+use packetrig_fleet::hello::{MAX_HELLO_BYTES, MAX_HELLO_JSON_BYTES};
 use packetrig_fleet::message::{MessageBody, MessageEnvelope};
 use packetrig_fleet::packed;
 
 /// Messages of at least this many bytes are compressed.
 const MIN_COMPRESSED_BYTES: usize = 32 << 10;
-/// Maximum size of an encoded message: what a server accepts by default, less a reserve for headers.
+/// Maximum size of an encoded message in bytes: the default limit of a server, less a reserve for headers.
 const MAX_LETTER_BYTES: usize = (1 << 20) - (16 << 10);
 /// First bytes of a zstd frame; JSON never begins with them.
 const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
-/// Encodes a message for sending. Returns [`Error::TooLarge`] if the server would refuse it, or if the controller would
-/// drop it (a long hello).
+/// Encodes a message for sending. Returns [`Error::TooLarge`] if the message is longer than a server accepts, or if it
+/// is a hello that is longer than a controller accepts.
 pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
     let text = serde_json::to_vec(envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
     if text.len() < MIN_COMPRESSED_BYTES {
@@ -46,13 +46,14 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
         return Err("the hello is too long".to_owned());
     }
     if bytes.starts_with(&ZSTD_MAGIC) {
-        return packed::unpack_value_with_limit(bytes, MAX_HELLO_TEXT).map_err(|error| error.to_string());
+        return packed::unpack_value_with_limit(bytes, MAX_HELLO_JSON_BYTES)
+            .map_err(|error| error.to_string());
     }
     decode_message(bytes)
 }
 
-/// Decodes bytes of [`encode_message`]. They may come from an attacker, so [`packed`] limits the time and memory of
-/// their decompression.
+/// Decodes bytes of [`encode_message`]. The bytes may come from an attacker, so [`packed`] limits the time and
+/// memory that decompression takes.
 pub(crate) fn decode_message(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.starts_with(&ZSTD_MAGIC) {
         return packed::unpack_value(bytes).map_err(|error| error.to_string());
@@ -102,7 +103,7 @@ mod tests {
         let spaces = |count| [vec![b' '; count], br#"{"from":"a","body":{"roll_call":1}}"#.to_vec()].concat();
         let read = |text: &[u8]| decode_node_message("hb.a", &packed::pack_text(text).expect("it is packed"));
         let long = read(&spaces(600 << 10)).expect_err("too much");
-        assert!(long.contains("more than 524288 bytes"), "{long}");
+        assert!(long.contains("its limit of 524288 bytes"), "{long}");
         assert_eq!(
             read(&spaces(100 << 10)),
             Err("this kind of message must not be sent on this subject".to_owned())

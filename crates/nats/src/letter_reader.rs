@@ -1,12 +1,11 @@
-//! Checks and decodes messages of nodes as a controller does, but without a server. It is for
-//! tests with arbitrary bytes.
+//! Checks and decodes messages of nodes as a controller does, but without a server, for tests with arbitrary bytes.
 
 use crate::letter;
 use crate::seal::{MAC_KEY_BYTES, NodeSealChecker, NodeSealer};
 use packetrig_fleet::message::{MessageEnvelope, NodeName};
 use std::sync::Arc;
 
-/// Reads messages like a controller, but all nodes have the same key.
+/// Checks and decodes messages like a controller. All messages count as those of one node.
 pub struct LetterReader {
     checker: NodeSealChecker,
     key: [u8; MAC_KEY_BYTES],
@@ -19,7 +18,7 @@ impl std::fmt::Debug for LetterReader {
 }
 
 impl LetterReader {
-    /// Creates a reader that has received no message yet.
+    /// Creates a reader that expects seals with `key` and has received no message yet.
     pub fn new(key: [u8; MAC_KEY_BYTES]) -> Self {
         Self { checker: NodeSealChecker::new(Arc::new(move |_| Ok(Some(key))), None), key }
     }
@@ -38,8 +37,8 @@ impl LetterReader {
         letter::decode_node_message(subject, bytes)
     }
 
-    /// Returns the seal that the node itself would put on its first message.
-    pub fn genuine_seal(&self, subject: &str, bytes: &[u8]) -> String {
+    /// Returns the seal that the node would put on its first message, so that [`Self::read_message`] accepts it.
+    pub fn make_genuine_seal(&self, subject: &str, bytes: &[u8]) -> String {
         NodeSealer::new(&self.key, 1).seal_letter(subject, bytes)
     }
 

@@ -1,13 +1,13 @@
 //! The fabric between machines: NATS for messages, JetStream for records and results.
 //!
-//! [`NatsFabric`] implements the traits of `fleet::fabric`. It has its own async runtime, and its handles are
-//! synchronous. [`broker`] runs nats-server as a child process; [`authority`] has the fleet's
+//! [`NatsFabric`] implements the traits of `fleet::fabric`. It has its own async runtime, but callers use it
+//! through synchronous functions. [`broker`] runs nats-server as a child process; [`authority`] has the fleet's
 //! keys; [`enrol`] adds nodes.
 //!
 //! No type of the engine is used here. [`subject`] contains all subject names. This crate does not know the semantics
 //! of a run: leases, barriers and retries of commands are in the state machines of `fleet`.
 //!
-//! Invariant: a segment that [`packetrig_fleet::fabric::ResultOutlet::append_segment`] accepted is on the server's
+//! Invariant: a segment that [`packetrig_fleet::fabric::ResultSender::append_segment`] accepted is on the server's
 //! disk. A message that was lost, refused or dropped is counted or reported, except messages that were on the network
 //! when a connection was lost: the state machines repeat those.
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! Listens to the hellos of nodes without taking part, for commands that only show them.
+//! Receives the hellos of nodes, for commands that only show nodes.
 //!
 //! The observer sends no messages, so it does not disturb a controller.
 //!
-//! Invariant: of each node at most the newest hello waits, and its length is bounded ([`HelloMailbox`]). Further
-//! hellos of a flooding node are received and dropped.
+//! Invariant: only the newest hello of each node is kept until it is read, and its length is bounded
+//! ([`HelloMailbox`]). A node that floods is limited by the [`NodeLetterGate`], which drops further hellos.
 
 mod mailbox;
 
@@ -31,14 +31,14 @@ const CONNECT_TIMEOUT: Nanos = Nanos::from_secs(10);
 pub struct ReceivedHello {
     pub node: NodeName,
     pub hello: NodeHello,
-    /// Time at which the hello arrived, before it waited to be read.
+    /// Time at which the hello arrived at this process. It may be read much later.
     pub at: MonoTime,
 }
 
 /// The subscription to all hellos.
 struct HelloSubscription {
     messages: Subscriber,
-    /// Held because the client reconnects after a failure only as long as it exists.
+    /// Held because the connection is opened again after a failure only as long as the client exists.
     _client: Client,
 }
 
@@ -54,7 +54,7 @@ async fn subscribe_to_hellos(access: ServerAccess) -> Result<HelloSubscription, 
 pub struct FleetObserver {
     mailbox: HelloMailbox,
     listening: JoinHandle<()>,
-    /// Held so that the observer continues to receive when the fabric was dropped.
+    /// Held so that the observer continues to receive after the fabric was dropped.
     _runtime: SharedRuntime,
     seals: Mutex<EndpointSeals>,
     gate: NodeLetterGate,
@@ -83,7 +83,7 @@ impl FleetObserver {
         Ok(Self { mailbox, listening, _runtime: runtime, seals, gate })
     }
 
-    /// Waits for the next hello; `None` if none arrives within that time. Hellos without the seal of
+    /// Returns the next hello, and waits for it at most for the time `within`. Hellos without the seal of
     /// their node are ignored.
     pub fn next_hello(&self, within: Nanos) -> Option<ReceivedHello> {
         let until = monotonic_ns().saturating_add(within.as_u64());
@@ -95,14 +95,14 @@ impl FleetObserver {
                 continue;
             }
             let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
-            let believed = seals.decode_authentic(&NodeName::controller(), &message);
+            let believed = seals.check_and_decode_message(&NodeName::controller(), &message);
             if let Ok(MessageEnvelope { from: node, body: MessageBody::Hello(hello) }) = believed {
                 return Some(ReceivedHello { node, hello: *hello, at });
             }
         }
     }
 
-    /// True if more hellos can arrive.
+    /// True if more hellos can arrive. After the task that receives hellos has ended, none can.
     pub fn is_open(&self) -> bool {
         !self.listening.is_finished()
     }

@@ -55,7 +55,7 @@ impl NatsRecords {
             loop {
                 attempts += 1;
                 match context.create_or_update_key_value(config.clone()).await {
-                    // While a server reads its accounts again, it has no store, so this is tried again.
+                    // While a server loads its accounts again, it offers no store, so the request is repeated.
                     Err(_) if attempts < MAX_ATTEMPTS => tokio::time::sleep(ATTEMPT_PAUSE).await,
                     opened => return opened.map_err(unanswered_error),
                 }
@@ -63,14 +63,13 @@ impl NatsRecords {
         };
         let refusing = troubles.clone();
         let store = runtime
-            .run_with_timeout(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
+            .run_with_timeout(timeout, async move { Box::pin(refusing.run_until_refusal(opening)).await });
         let store = store.ok_or_else(|| unanswered_error("opening the records timed out")).flatten();
         let store = store.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
         Ok(Self { runtime, timeout, store, troubles })
     }
 
-    /// Runs a request. If it gets no answer, and the server has reported a refusal meanwhile, that
-    /// refusal is the error.
+    /// Runs a request. If the request gets no answer, and the server has reported a refusal, the refusal is the error.
     fn run_request<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -78,7 +77,8 @@ impl NatsRecords {
         let troubles = self.troubles.clone();
         // A refused request gets no answer, and neither does a request on a lost connection. Without these two
         // checks the caller would wait for the whole timeout.
-        let asking = async move { troubles.run_until_refused(troubles.run_until_lost(work)).await };
+        let asking =
+            async move { troubles.run_until_refusal(troubles.run_until_connection_lost(work)).await };
         let done = self
             .runtime
             .run_with_timeout(self.timeout, asking)
@@ -154,7 +154,8 @@ impl RecordStore for NatsRecords {
             let writing: Vec<_> =
                 some.iter().map(|one| write_record(self.store.clone(), one.clone())).collect();
             let answered = self.run_request(async move { Ok(futures_util::future::join_all(writing).await) });
-            // After an error some of these records may have been written, so the caller reads all of them again.
+            // After an error some records of the batch may have been written, so the caller must read
+            // all of them again.
             answers.extend(answered.unwrap_or_else(|error| vec![Err(error); some.len()]));
         }
         answers
@@ -174,7 +175,7 @@ impl RecordStore for NatsRecords {
             let mut keys: Vec<String> = keys.try_collect().await.map_err(unanswered_error)?;
             keys.retain(|key| key.starts_with(&prefix));
             keys.sort();
-            // A key that changes during the listing may come twice.
+            // The server may list a key twice if the record changes during the listing.
             keys.dedup();
             Ok(keys)
         })

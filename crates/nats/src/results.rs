@@ -1,8 +1,8 @@
-//! Node side of result delivery over a JetStream work queue: an appended segment stays until a
+//! Node side of result delivery over a JetStream work queue: the server keeps an appended segment until a
 //! controller has confirmed it.
 //!
-//! A full stream refuses new segments, and never discards stored ones. A segment that is appended again within the
-//! duplicate window is stored only once. The controller's side is [`crate::incoming`].
+//! A full stream refuses new segments, and never discards stored ones. If a node appends a segment again within ten
+//! minutes (the duplicate window), the server stores it only once. The controller's side is [`crate::incoming`].
 //!
 //! Invariant: `append_segment` returns Ok only when the server has written the segment.
 
@@ -15,7 +15,7 @@ use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::{Client, HeaderMap, RequestErrorKind};
 use bytes::Bytes;
-use packetrig_fleet::fabric::{Error, MAX_SEGMENT_BYTES, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{Error, MAX_SEGMENT_BYTES, ResultSender, SegmentId};
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::clamp_to_i64;
@@ -25,13 +25,13 @@ use std::time::Duration;
 const REPEATED_SEGMENT_WINDOW: Duration = Duration::from_mins(10);
 /// Time within which the server must answer one request about results.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause before the next attempt.
+/// Pause after a failed attempt, or after a stream of messages has ended.
 pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 /// Header with the ID of the segment, as JSON.
 pub(crate) const SEGMENT_HEADER: &str = "Packetrig-Segment";
-/// Header with the seal of its node.
+/// Header with the seal of the node that appends the segment.
 pub(crate) const SEAL_HEADER: &str = "Packetrig-Seal";
-/// Header that the server uses to recognise a repetition.
+/// Header with the ID by which the server recognises a repeated message.
 const MESSAGE_ID_HEADER: &str = "Nats-Msg-Id";
 /// Error code of the server for a full stream.
 const STREAM_FULL_CODE: u64 = 10_077;
@@ -47,7 +47,8 @@ pub struct NatsOutgoing {
     keys: Option<SealKeys>,
 }
 
-/// Outcome of one attempt: stored, to be repeated (for this reason), or refused for good.
+/// Outcome of one attempt to append a segment: stored, without a clear answer (with the reason, so it is repeated),
+/// or refused for good.
 enum AppendOutcome {
     Kept,
     Again(String),
@@ -70,7 +71,7 @@ impl NatsOutgoing {
     }
 }
 
-impl ResultOutlet for NatsOutgoing {
+impl ResultSender for NatsOutgoing {
     fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         if body.len() > MAX_SEGMENT_BYTES {
             return Err(Error::TooLarge(body.len()));
@@ -91,9 +92,8 @@ impl ResultOutlet for NatsOutgoing {
         let appending = async move {
             loop {
                 let attempt = attempt_append(&client, &at, headers.clone(), body.clone());
-                let attempt = troubles.run_until_refused(async { Ok(attempt.await) }).await?;
-                // A refusal during the attempt is reported as an event of the connection; the attempt itself just gets
-                // no answer.
+                let attempt = troubles.run_until_refusal(async { Ok(attempt.await) }).await?;
+                // A refusal during the attempt is only an event of the connection: the attempt itself gets no answer.
                 if let Some(refused) = troubles.take_refusal_of(&at) {
                     return Err(refused);
                 }
@@ -108,7 +108,7 @@ impl ResultOutlet for NatsOutgoing {
                 }
             }
         };
-        // The last attempt may begin just before the deadline.
+        // The last attempt may begin just before the deadline, so it gets its full time after the deadline.
         let appended = self.runtime.run_with_timeout(self.timeout + 2 * ATTEMPT_TIMEOUT, appending);
         appended.unwrap_or_else(|| Err(Error::Unanswered(id.to_string())))
     }
@@ -116,7 +116,8 @@ impl ResultOutlet for NatsOutgoing {
 
 async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> AppendOutcome {
     let request = async_nats::Request::new().headers(headers).payload(body).timeout(Some(ATTEMPT_TIMEOUT));
-    // While the connection is down, the request waits in a queue, so this wait is bounded, too.
+    // While the connection is down, the request waits in a queue of async-nats without limit, so the
+    // wait is limited here.
     let answer = tokio::time::timeout(2 * ATTEMPT_TIMEOUT, client.send_request(at.to_owned(), request)).await;
     let message = match answer {
         Ok(Ok(message)) => message,
@@ -140,7 +141,7 @@ async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Byt
     }
 }
 
-pub(crate) fn stream_config(access: &ServerAccess) -> Config {
+pub(crate) fn build_stream_config(access: &ServerAccess) -> Config {
     Config {
         name: RESULTS_STREAM.to_owned(),
         subjects: vec![format!("{RESULTS_STREAM}.*.*")],

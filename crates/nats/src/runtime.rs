@@ -1,5 +1,5 @@
-//! The async runtime behind the synchronous handles: one thread, which starts with the fabric and ends
-//! with its last handle.
+//! The async runtime behind the synchronous functions of this crate: one thread, which ends when the last clone
+//! of [`SharedRuntime`] is dropped.
 //!
 //! Invariant: no caller runs inside the runtime, so callers may block; nothing in the runtime blocks.
 
@@ -25,7 +25,8 @@ impl SharedRuntime {
         Ok(Self(Arc::new(RuntimeState(Some(runtime)))))
     }
 
-    /// Runs `work` in the runtime and waits for it. `None` if it is not finished in time; then it is cancelled.
+    /// Runs `work` in the runtime and waits for it. Returns `None` if `work` panics, or is not finished in time;
+    /// then it is cancelled.
     pub(crate) fn run_with_timeout<T: Send + 'static>(
         &self,
         within: Duration,
@@ -49,7 +50,7 @@ impl SharedRuntime {
     }
 }
 
-/// Returns the time on the monotonic clock that is `within` from now, in nanoseconds; saturates.
+/// Returns the time `within` from now on the monotonic clock, in nanoseconds; at most [`u64::MAX`].
 pub(crate) fn deadline_ns(within: Duration) -> u64 {
     let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
     monotonic_ns().saturating_add(within)
@@ -57,7 +58,7 @@ pub(crate) fn deadline_ns(within: Duration) -> u64 {
 
 impl Drop for RuntimeState {
     fn drop(&mut self) {
-        // The last handle may be dropped in an async context, where waiting is not allowed.
+        // The last clone may be dropped in an async context, where a thread must not wait for the runtime to end.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

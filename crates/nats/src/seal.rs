@@ -1,10 +1,10 @@
 //! Seals on the controller's messages. With them, a compromised message server cannot start a sender
 //! or keep it running.
 //!
-//! A letter is signed (Ed25519) over its subject, the instance of the receiving node, the instance of the
-//! controller's endpoint, a rising number, and its bytes. The grant of a lease, which is frequent, carries an HMAC
-//! over the same fields with a key from the enrolment. Messages of nodes carry a MAC ([`node`]). An epoch is proven
-//! by its controller's signature ([`epoch`]).
+//! The controller signs (Ed25519) the subject of a letter, the instance of the receiving node, the instance of the
+//! controller's endpoint, a rising number, and the bytes of the letter. Grants of leases are frequent, so they carry an
+//! HMAC over the same fields instead, with a key that controller and node share since the enrolment. Messages of nodes
+//! carry a MAC ([`node`]). The controller's signature proves an epoch ([`epoch`]).
 //!
 //! Grants have their own connection, so their numbers rise independently of the numbers of other letters.
 //!
@@ -35,10 +35,10 @@ use std::sync::Arc;
 
 /// Length in bytes of the key that a node shares with the controller.
 pub const MAC_KEY_BYTES: usize = 32;
-/// Maximum number of remembered entries, one for each controller instance and kind of letter. Messages of a forgotten
-/// instance belong to an epoch that has ended.
+/// Maximum number of pairs of a controller instance and a kind of letter whose numbers a node remembers. Messages of a
+/// forgotten instance belong to an epoch that has ended.
 const MAX_REMEMBERED_INSTANCES: usize = 4096;
-/// Prefix of sealed bytes, so that nothing else that is signed with the key can be taken for a letter.
+/// Prefix of the bytes that a seal covers. With it, nothing else that is signed with the key can pass as a letter.
 const LETTER_SEAL_PREFIX: &[u8] = b"packetrig letter 1\0";
 
 /// Finds the key of a node; `None` if the node is not in the fleet. An error says why the key cannot be read now. The
@@ -83,8 +83,8 @@ struct SealScope<'a> {
 impl SealScope<'_> {
     fn signed_payload(&self, body: &[u8]) -> Vec<u8> {
         let mut bytes = LETTER_SEAL_PREFIX.to_vec();
-        // The subject is prefixed by its length: otherwise the end of one field could be read as the beginning
-        // of the next.
+        // The subject is prefixed by its length: otherwise the end of one field could be read as the
+        // beginning of the next.
         bytes.extend((self.subject.len() as u64).to_be_bytes());
         bytes.extend(self.subject.as_bytes());
         for number in [self.incarnation, self.session, self.number] {
@@ -98,11 +98,11 @@ impl SealScope<'_> {
 pub(crate) struct LetterSealer {
     key: Ed25519KeyPair,
     grants: MacKeys,
-    /// The key of each node, and the instance of the node that it is for.
+    /// The key of each node, with the instance of the node for which the key was looked up.
     known: BTreeMap<NodeName, (u64, hmac::Key)>,
     session: u64,
     number: u64,
-    /// The proof of the latest epoch in a command.
+    /// The epoch of the latest command, and its proof.
     epoch: Option<(u64, String)>,
 }
 
@@ -121,8 +121,8 @@ impl LetterSealer {
         body: &MessageBody,
         bytes: &[u8],
     ) -> Result<String, Error> {
-        // A letter to all nodes names no instance of a node, so it could be replayed to a later instance. Only a roll
-        // call is allowed, because it is no command.
+        // A letter to all nodes names no instance of a node, so an attacker could replay it to a later instance. Only
+        // roll calls may be sent to all nodes: a replayed one commands nothing.
         if to.is_none() && !matches!(body, MessageBody::RollCall(_)) {
             return Err(Error::NotPermitted(format!(
                 "only roll calls may be sent on subject {}",
@@ -147,9 +147,9 @@ impl LetterSealer {
         self.key.public_key().as_ref()
     }
 
-    /// Returns the proof for letters of this epoch.
+    /// Returns the proof for commands of this epoch.
     pub(crate) fn epoch_proof(&mut self, epoch: u64) -> &str {
-        // Every command carries the proof of its epoch, and one signature is enough for all of them.
+        // Every command carries the proof of its epoch. Commands of one epoch share one signature.
         let known = self.epoch.take().filter(|(known, _)| *known == epoch);
         &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::sign_epoch(&self.key, epoch)))).1
     }
@@ -177,7 +177,7 @@ pub(crate) struct LetterChecker {
     order: VecDeque<(u64, LetterKind)>,
 }
 
-/// Kinds of letters; each kind has its own order.
+/// Kinds of letters. Letters of one kind must arrive in order; letters of different kinds may overtake each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LetterKind {
     ToAll,
@@ -274,8 +274,8 @@ fn signing_key(pkcs8: &[u8]) -> Result<Ed25519KeyPair, Error> {
         .map_err(|_| Error::NotPermitted("the signing key of the fleet cannot be used".to_owned()))
 }
 
-/// Returns the message ID of a segment at the server, which stores each ID only once. With a key, no other node
-/// can know the ID.
+/// Returns the message ID of a segment; the server stores each ID only once. With a key, no other node can guess the ID
+/// and make the server drop the segment as a repetition.
 pub(crate) fn segment_message_id(id: &str, keys: Option<&SealKeys>) -> String {
     match keys {
         Some(SealKeys::Node { grants, .. }) => {

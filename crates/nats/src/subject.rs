@@ -1,7 +1,7 @@
 //! The subjects of the fabric: the subject of each message, and the rights to publish and subscribe.
 //!
-//! A node's name is a word of its subjects, so the server can separate nodes; the controller may use the
-//! names of all nodes.
+//! A node's name is one word of its subjects, so the server can permit each node its own subjects only. The controller
+//! may use the subjects of all nodes.
 //!
 //! Invariant: a node name or a run ID is exactly one word of a subject: it contains no dot, and no wildcard.
 
@@ -39,7 +39,8 @@ pub(crate) fn to_subject_word(text: &str) -> String {
     text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
 
-/// True if a word can stand for a run. The server also accepts subjects with other words, even wildcards.
+/// True if [`to_subject_word`] can have made this word from the ID of a run. The server does not check this: it also
+/// accepts subjects with other words, even with wildcards.
 pub(crate) fn is_run_word(word: &str) -> bool {
     word.len() <= MAX_RUN_ID_BYTES && to_subject_word(word) == word
 }
@@ -49,22 +50,21 @@ pub fn command_subject(name: &str) -> String {
     format!("cmd.node.{name}")
 }
 
-/// Returns the name under which the server knows a member. All controllers share one name there, because they
-/// have the same rights.
-fn server_role_name(name: &str) -> &str {
+/// Returns the name of a member in subjects. All controllers share one name there, because they have the same rights.
+fn name_in_subjects(name: &str) -> &str {
     let controller = NodeName::controller_name_prefix();
     if name.strip_prefix(controller).is_some_and(|rest| rest.starts_with('-')) { controller } else { name }
 }
 
 /// Subject on which endpoints claim this name and announce themselves.
 pub fn presence_subject(name: &str) -> String {
-    format!("join.{}", server_role_name(name))
+    format!("join.{}", name_in_subjects(name))
 }
 
 /// Prefix of the subjects at which an endpoint receives answers. Each node has its own prefix, and all controllers
 /// share one, so that no node reads the answers to another member.
 pub fn inbox_prefix(name: &str) -> String {
-    format!("_INBOX_{}", server_role_name(name))
+    format!("_INBOX_{}", name_in_subjects(name))
 }
 
 /// Subject at which a node sends `body` to the controller.
@@ -118,7 +118,7 @@ pub(crate) fn capture_question_subject(node: &str) -> String {
     format!("get.{node}")
 }
 
-/// Subject of captures from `node`; `*` means all nodes.
+/// Subject of the answers of `node` to questions for captures; `*` means all nodes.
 pub(crate) fn capture_answer_subject(node: &str) -> String {
     format!("cap.{node}")
 }
@@ -128,7 +128,7 @@ pub(crate) fn subjects_to_node(node: &str) -> [String; 3] {
     [ALL_NODES_SUBJECT.to_owned(), command_subject(node), capture_question_subject(node)]
 }
 
-/// Subjects that end with the name of a node and lead from it to the controller.
+/// Subjects of messages from a node to the controller, without the name of the node at the end.
 const NODE_SUBJECT_PREFIXES: [&str; 7] = ["join.", "hb.", "lease.", "rep.", "cap.", "tm.*.", "res.*."];
 
 /// Subjects at which `node` may publish to the controller; `*` means all nodes.
@@ -145,8 +145,8 @@ pub struct SubjectPermissions {
 
 /// Rights of a node; the server denies everything else.
 pub fn node_permissions(node: &str) -> SubjectPermissions {
-    // `allow_responses` is not set: with it, a node could send itself a question with any reply subject, and
-    // so publish to any subject.
+    // `allow_responses` is not set: with it, a node could send itself a question with any reply subject, and then
+    // publish to that subject.
     let own_inbox = format!("{}.>", inbox_prefix(node));
     let mut publish = subjects_from_node(node).to_vec();
     publish.push(own_inbox.clone());
@@ -173,7 +173,7 @@ pub(crate) fn controller_permissions() -> SubjectPermissions {
         format!("$JS.API.STREAM.MSG.GET.{bucket}"),
         "$JS.API.INFO".to_owned(),
         format!("$JS.API.CONSUMER.NAMES.{RESULTS_STREAM}"),
-        // These rights are for `discard_runs`, and for segments that no reader accepts.
+        // The purge is for `discard_runs`, and for segments that no controller can read.
         format!("$JS.API.STREAM.PURGE.{RESULTS_STREAM}"),
         format!("$JS.ACK.{RESULTS_STREAM}.>"),
         "$JS.FC.>".to_owned(),
@@ -184,7 +184,7 @@ pub(crate) fn controller_permissions() -> SubjectPermissions {
             ["INFO", "CREATE", "DELETE", "DURABLE.CREATE", "MSG.NEXT"]
                 .map(|order| format!("$JS.API.CONSUMER.{order}.{stream}.>")),
         );
-        // A consumer without a name is created here.
+        // On this subject, a consumer without a name is created.
         publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}"));
     }
     let mut subscribe = vec![
@@ -208,7 +208,8 @@ pub(crate) fn is_hello_subject(subject: &str) -> bool {
     subject.starts_with("hb.")
 }
 
-/// Returns the node that published on `subject`. Its name is the last word, which the server has checked.
+/// Returns the node that published on `subject`: its last word, which the server has checked. `None` if the last word
+/// is not a valid node name.
 pub(crate) fn publishing_node(subject: &str) -> Option<NodeName> {
     let name = subject.rsplit('.').next()?;
     is_node_name(name).then(|| NodeName(name.to_owned()))

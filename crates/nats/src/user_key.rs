@@ -1,7 +1,7 @@
 //! The key with which a member of the fleet logs in to the message server, derived from the private
 //! key of its certificate.
 //!
-//! So the claims are useful only to the owner of that private key, and no second secret has to be stored.
+//! So only the owner of that private key can use the member's claims, and no second secret has to be stored.
 
 use nkeys::{KeyPair, KeyPairType};
 use ring::hmac;
@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 
 const USER_KEY_PURPOSE: &[u8] = b"packetrig user of the message server 1";
 
-/// Derives the user key of the owner of `private_key`, PEM.
+/// Derives the user key from `private_key` (PEM).
 pub(crate) fn derive_user_key(private_key: &str) -> Result<KeyPair, String> {
     let private = PrivateKeyDer::from_pem_slice(private_key.as_bytes())
         .map_err(|_| "the private key cannot be used")?;

@@ -1,13 +1,13 @@
-//! Keys as text: base32 of the kind, the key, and their checksum (CRC-16/XMODEM, lowest byte first).
+//! Keys as text: base32 of the kind, the key, and the checksum of both (CRC-16/XMODEM, low byte first).
 
 use crate::{Error, KeyPairType};
 
 const BASE32_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-/// Kind of a seed: the upper five bits of its first byte. The kind of its key follows.
+/// Kind of a seed: the upper five bits of its first byte. The kind of the key pair follows in the next eight bits.
 const SEED: u8 = 18;
 const KEY_BYTES: usize = 32;
 
-/// A key as text.
+/// The parts from which the text of a key is made.
 pub(crate) struct KeyText<'a> {
     pub(crate) prefix: u8,
     pub(crate) key: &'a [u8],
@@ -37,14 +37,14 @@ pub(crate) fn read_seed(text: &str) -> Result<(KeyPairType, [u8; KEY_BYTES]), Er
     if first >> 3 != SEED {
         return Err(Error::Seed);
     }
-    // The kind has five bits; three of them are in the first byte.
+    // The kind is a byte: its upper three bits are in the first byte, its lower five bits in the second.
     let kind = ((first & 7) << 5) | (second >> 3);
     let kinds = [KeyPairType::Operator, KeyPairType::Account, KeyPairType::User];
     let kind = kinds.into_iter().find(|known| *known as u8 == kind).ok_or(Error::Seed)?;
     Ok((kind, key.try_into().map_err(|_| Error::Seed)?))
 }
 
-/// Returns the bytes of a text without their checksum.
+/// Returns the bytes of a text without the checksum at their end. Fails if the checksum is wrong.
 fn decode_text(text: &str) -> Result<Vec<u8>, Error> {
     let mut bytes = decode_base32(text.trim())?;
     let checked = bytes.len().checked_sub(2).ok_or(Error::Text)?;
@@ -65,7 +65,7 @@ fn crc16_xmodem(bytes: &[u8]) -> u16 {
     crc
 }
 
-/// RFC 4648, without padding.
+/// Encodes bytes as base32 (RFC 4648), without padding.
 fn encode_base32(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut bits = 0_u32;
@@ -97,7 +97,7 @@ fn decode_base32(text: &str) -> Result<Vec<u8>, Error> {
             bytes.push((bits >> waiting & 255).try_into().map_err(|_| Error::Text)?);
         }
     }
-    // Other values of the unused bits would be a second text of the same bytes.
+    // The unused bits at the end must be zero: otherwise several texts would mean the same bytes.
     if encode_base32(&bytes) == text { Ok(bytes) } else { Err(Error::Text) }
 }
 

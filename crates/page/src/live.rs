@@ -1,4 +1,5 @@
-//! The files of the live page, which `packetrig serve` and `packetrig page` serve: unprocessed HTML, styles and ES modules.
+//! The files of the live page, which `packetrig serve` and `packetrig page` serve: unprocessed HTML,
+//! styles and ES modules.
 
 use crate::PAGE_STYLES;
 use sha2::{Digest, Sha256};

@@ -30,7 +30,7 @@ impl Markup {
         self
     }
 
-    /// Adds an element without content: `<br>`, `<meta …>`, or one of a drawing.
+    /// Adds an element without content: `<br>`, `<meta …>`, or an element of a drawing.
     pub fn empty_element(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
         self.begin_tag(tag, attributes);
         // Valid in SVG and, for elements that have no content, in HTML.
@@ -77,7 +77,7 @@ impl Markup {
         self
     }
 
-    /// Adds a value for the page's script, which finds it by its `id`.
+    /// Adds a value as JSON for the page's script, which finds the value by its `id`.
     pub fn add_json_data(&mut self, id: &str, value: &impl Serialize) -> &mut Self {
         self.open_element("script", &[("type", "application/json"), ("id", id)]);
         // The caller must pass a value that can be JSON. If it does not, the page contains `null` and stays valid.
@@ -113,12 +113,12 @@ impl Markup {
 /// and marks that change the direction of text become visible signs.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
     // Most texts contain nothing to escape. A page with thousands of streams must not copy all of them.
-    if !text.chars().any(|c| replacement_of(c).is_some()) {
+    if !text.chars().any(|c| html_replacement_of(c).is_some()) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match replacement_of(c) {
+        match html_replacement_of(c) {
             Some(replacement) => escaped.push_str(replacement),
             None => escaped.push(c),
         }
@@ -126,14 +126,14 @@ pub fn escape_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-const fn replacement_of(c: char) -> Option<&'static str> {
+const fn html_replacement_of(c: char) -> Option<&'static str> {
     match c {
         '&' => Some("&amp;"),
         '<' => Some("&lt;"),
         '>' => Some("&gt;"),
         '"' => Some("&quot;"),
         '\'' => Some("&#39;"),
-        // White space of plans stays as it is: the page shows them in `pre`.
+        // White space of plans stays as it is, because the page shows plans in `pre`.
         '\n' | '\t' | '\r' => None,
         // Control characters, and marks that would reverse the text beside a name.
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => Some("\u{fffd}"),

@@ -1,4 +1,4 @@
-//! Numbers in the form that people read, always with their unit. The page's script writes the same forms (`assets/report.js`).
+//! Formats numbers as text for people. The page's script writes the same forms (`assets/report.js`).
 
 use packetrig_units::Nanos;
 pub use packetrig_units::number::format_decimals;
@@ -49,7 +49,7 @@ pub fn format_delay(ns: i64) -> String {
     format!("{sign}{}", format_time(Nanos::new(ns.unsigned_abs())))
 }
 
-/// A [`format_delay`] with three digits, for small spaces.
+/// Like [`format_delay`], rounded to three digits, for small spaces.
 pub fn format_short_delay(ns: i64) -> String {
     let digits = ns.unsigned_abs().checked_ilog10().unwrap_or(0);
     // The value is rounded to three digits first: `format_delay` alone would show up to six.
@@ -70,17 +70,17 @@ pub fn format_frame_rate(milli: u64) -> String {
     format!("{} frames/s", trim_trailing_zeros(&number))
 }
 
-/// A value with the prefix that leaves at most three digits before the point.
+/// A value with the unit prefix that leaves at most three digits before the decimal point.
 pub fn format_scaled(value: f64, unit: &str) -> String {
     NUMBER_FORM.format_scaled(value, unit)
 }
 
-/// `part` of `whole` in percent, never rounded to 0 or 100 when it is not.
+/// `part` of `whole` in percent, never rounded to 0 % or 100 % unless it is exactly that.
 pub fn format_percent(part: u64, whole: u64) -> String {
     NUMBER_FORM.format_percent(part, whole)
 }
 
-/// A [`format_percent`] with fewer digits if the part is large, for drawings.
+/// Like [`format_percent`], with fewer digits if the part is large, for drawings.
 pub fn format_short_percent(part: u64, whole: u64) -> String {
     let percent_of = part as f64 * 100.0 / whole.max(1) as f64;
     if part < whole && (1.0..99.99).contains(&percent_of) {
@@ -98,7 +98,8 @@ pub fn format_bytes(value: u64) -> String {
     }
 }
 
-/// Nanoseconds since 1970 as a UTC time to the second, in the form of ISO 8601 that machines read; `None` beyond the year 9999.
+/// Nanoseconds since 1970 as a UTC time to the second, in the form of ISO 8601 that machines read; `None`
+/// beyond the year 9999.
 pub fn format_iso_utc(wall_ns: u64) -> Option<String> {
     Some(to_utc(wall_ns)?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

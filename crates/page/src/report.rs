@@ -1,6 +1,7 @@
 //! The report file: a run or a test method as one HTML page that opens from disk, without a network.
 //!
-//! Order of the page: verdict, where frames were lost, streams, caveats, and the facts that are needed to repeat the test.
+//! Order of the page: verdict, where frames were lost, streams, caveats, and the facts that are needed
+//! to repeat the test.
 
 mod caveat_words;
 mod caveats;

@@ -19,7 +19,7 @@ pub enum LatencyFigure {
 }
 
 impl LatencyFigure {
-    /// Every figure with its name in documents.
+    /// All figures with their names in documents.
     pub const ALL: [(&'static str, Self); 7] = [
         ("p50", Self::P50),
         ("p90", Self::P90),
@@ -49,10 +49,11 @@ pub struct LatencyLimit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CarrierLossCause {
-    /// The device, the cable or the rig: losses at that time are in doubt.
+    /// The device, the cable or the rig may be the cause, so frames lost at that time are in doubt.
     #[default]
     Unknown,
-    /// The device, which is expected to do it: losses at that time are the device's.
+    /// The device under test is expected to switch off its link, so frames lost at that time count as
+    /// lost by the device.
     Device,
 }
 
@@ -73,33 +74,36 @@ impl FromStr for CarrierLossCause {
     }
 }
 
-/// Limits that a run must keep to pass. A maximum share refers to the frames that are expected of a stream. A figure
-/// without a limit is reported, not judged.
+/// Limits that a run must keep to pass. A maximum share is a share of the frames that are expected of a stream. A
+/// figure without a limit is reported, not judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AcceptanceCriteria {
-    /// Frames that were sent but never arrived.
+    /// Maximum share of frames that were sent but never arrived.
     pub max_loss: Share,
-    /// Frames that arrived more than once.
+    /// Maximum share of frames that arrived more than once.
     pub max_duplicates: Share,
-    /// Frames with a damaged payload or tag.
+    /// Maximum share of frames with a damaged payload or tag.
     pub max_damaged: Share,
-    /// Frames at ports where the plan expects none of their stream.
+    /// Maximum share of frames that arrived at a port which is not a receiver of their stream.
     pub max_misdelivered: Share,
-    /// Frames that arrived after a later one. Many devices reorder by design.
+    /// Maximum share of frames that arrived after a frame with a higher number. Many devices reorder by design, so
+    /// there is no limit by default.
     pub max_reordered: Option<Share>,
-    /// Frames with headers that are not as sent. Routers rewrite headers by design.
+    /// Maximum share of frames whose headers differ from the sent headers. Routers rewrite headers by design, so there
+    /// is no limit by default.
     pub max_altered: Option<Share>,
     pub latency: Vec<LatencyLimit>,
-    /// Interarrival jitter (RFC 3550).
+    /// Maximum interarrival jitter (RFC 3550).
     pub max_jitter: Option<Nanos>,
-    /// The longest time without a frame of a stream in which frames were lost.
+    /// Maximum time in which no frame of a stream arrives because frames are lost.
     pub max_outage: Option<Nanos>,
-    /// The received rate, as a share of the requested rate.
+    /// Minimum received rate, as a share of the requested rate.
     pub min_rate: Option<Share>,
-    /// Share of the sent frames that receivers can verify. With a smaller share there is no PASS.
+    /// Minimum share of the sent frames that receivers must be able to verify. With a smaller share, the
+    /// verdict is not PASS.
     pub min_verified: Share,
-    /// Maximum lateness of a sent frame. With later frames there is no PASS.
+    /// Maximum time from the due time of a frame to its departure. With later frames, the verdict is not PASS.
     pub max_late: Nanos,
     /// Maximum time between the starts of senders on different nodes.
     pub max_skew: Option<Nanos>,

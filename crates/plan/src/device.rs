@@ -1,7 +1,7 @@
-//! Emulated devices: interfaces with addresses that answer on a port, unknown to the kernel.
+//! Emulated devices: interfaces on a port that have addresses and answer requests. The kernel does not know them.
 //!
-//! This module resolves no address. A [`DeviceNeighbour`] names the MAC address that an interface must
-//! resolve; the engine resolves it.
+//! This module resolves no address. A [`DeviceNeighbour`] says which address an interface must resolve to a MAC
+//! address; the engine does it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,12 +18,12 @@ pub fn format_mac(mac: Mac) -> String {
 pub struct DeviceInterface {
     /// Name of the interface in the plan.
     pub name: String,
-    /// Name of the device that it belongs to.
+    /// Name of the device that the interface belongs to.
     pub device: String,
-    /// Index of its port.
+    /// Index of the port that the interface is on.
     pub port: usize,
     pub mac: Mac,
-    /// Tags of its frames, outermost first.
+    /// VLAN tags of the interface's frames, outermost first.
     pub vlans: Vec<VlanTag>,
     pub addresses: Vec<DeviceAddress>,
 }
@@ -41,27 +41,27 @@ pub struct DeviceAddress {
     /// Name of the address in the plan.
     pub name: String,
     pub ip: IpAddr,
-    /// Bits of its network.
+    /// Prefix length of the address's network, in bits.
     pub prefix: u8,
     /// The next hop to other networks; absent if the document gives the unspecified address.
     pub gateway: Option<IpAddr>,
-    /// The gateway's MAC address, if the document gives it, so that the interface need not ask.
+    /// The gateway's MAC address, if the document gives it; the interface then need not resolve it.
     pub gateway_mac: Option<Mac>,
 }
 
-/// A neighbour with a MAC address that an interface must find before it can send.
+/// A neighbour whose MAC address an interface must resolve before a stream can send frames to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNeighbour {
-    /// Index of the interface that asks.
+    /// Index of the interface in the plan.
     pub interface: usize,
-    /// Index of the address that it asks from.
+    /// Index of the interface's address that requests are sent from.
     pub address: usize,
-    /// The neighbour's address.
+    /// IP address of the neighbour.
     pub ip: IpAddr,
 }
 
 impl DeviceAddress {
-    /// True if `other` is in the same network.
+    /// True if `other` is in the network of this address.
     pub fn is_on_link(&self, other: IpAddr) -> bool {
         match (self.ip, other) {
             // The exclusive or has the bits in which two addresses differ.

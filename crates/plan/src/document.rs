@@ -1,10 +1,11 @@
 //! Parses text (YAML, of which JSON is a part) into a tree of nodes with their positions in the text.
 //!
-//! Hostile input is refused early: size, depth and number of nodes are limited, aliases count with all that they expand
-//! to (so a "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
+//! Hostile input is refused early: size, depth and number of nodes are limited, an alias counts as all nodes
+//! that it expands to (so a "billion laughs" document is refused, not expanded), and duplicate keys and a
+//! second document are errors.
 //!
-//! The tree borrows from the text and its lists have no spare capacity, because a value of a few bytes becomes
-//! a node of dozens.
+//! The tree borrows its strings from the text, and its lists have no spare capacity: a value of a few bytes becomes a
+//! node of dozens of bytes.
 //!
 //! This module does not know the structure of a plan.
 
@@ -15,7 +16,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 pub const MAX_BYTES: usize = 32 << 20;
-// A value of one byte becomes a node of dozens, so a limit of bytes alone does not limit memory.
+// A value of one byte becomes a node of dozens of bytes, so a limit on the length of the text alone
+// does not limit memory.
 const MAX_NODES: usize = 4_000_000;
 // `NodeBuilder::read_document_node` calls itself for each level: deep nesting would overflow the stack.
 const MAX_DOCUMENT_DEPTH: usize = 64;
@@ -30,7 +32,7 @@ pub struct TextPosition {
 }
 
 impl TextPosition {
-    /// The position of a value. For a value of several lines only the first line counts: enough to find it,
+    /// The position of a value. For a value of several lines, the position ends with the first line, which is
     /// short enough to show.
     fn from_mark(mark: &Mark, text: &str) -> Self {
         let start = mark.start.byte_offset().unwrap_or(0);
@@ -42,12 +44,12 @@ impl TextPosition {
     }
 
     fn new(span: (usize, usize), position: (usize, usize)) -> Self {
-        // Texts are too short for larger numbers.
+        // A text has at most `MAX_BYTES` bytes, so 32 bits hold all numbers.
         let [start, end, line, column] = [span.0, span.1, position.0, position.1].map(clamp_to_u32);
         Self { span: (start, end), position: (line, column) }
     }
 
-    /// The position of one character.
+    /// The position of the character at byte `offset` of the text.
     fn at_offset(offset: usize, text: &str) -> Self {
         let before = &text[..offset];
         let line = before.matches('\n').count() + 1;
@@ -61,7 +63,7 @@ impl TextPosition {
         PlanProblem { span: pair(self.span), position: pair(self.position), ..problem }
     }
 
-    /// Makes an error at this position. It ends the reading of the document.
+    /// Makes an error at this position. Callers return the error and read no more of the document.
     fn document_error(self, message: impl Into<String>) -> PlanProblem {
         self.locate_problem(PlanProblem::error("", message))
     }
@@ -83,7 +85,7 @@ pub struct DocumentMember<'t> {
     pub node: DocumentNode<'t>,
 }
 
-/// Kinds of values. Scalars keep their text: the reader decides whether `50` is a number.
+/// The contents of a node. A scalar is stored as its text: the reader of a field decides whether `50` is a number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentValue<'t> {
     /// An explicit `null`, or no value after the key.
@@ -91,7 +93,7 @@ pub enum DocumentValue<'t> {
     /// A string, number or boolean.
     Scalar(Cow<'t, str>),
     List(Box<[DocumentNode<'t>]>),
-    /// An object, in document order, keys unique.
+    /// An object: its members in document order, each name once.
     Object(Box<[DocumentMember<'t>]>),
 }
 
@@ -101,7 +103,7 @@ pub fn parse_document(text: &str) -> Result<DocumentNode<'_>, DocumentRefusal> {
         return Err(Box::new(PlanProblem::error("", message)));
     }
     let mut options = Options::default();
-    // Events for comments would not be used.
+    // Nothing uses comments, so the parser need not report them.
     options.set_emit_comments(false);
     options.flow_nesting_limit = MAX_DOCUMENT_DEPTH;
     options.block_nesting_limit = MAX_DOCUMENT_DEPTH;
@@ -120,19 +122,19 @@ type DocumentRefusal = Box<PlanProblem>;
 struct NodeBuilder<'a> {
     text: &'a str,
     events: Parser<'a, granit_parser::StrInput<'a>>,
-    /// Nodes that an alias may repeat.
+    /// Complete nodes that have an anchor, by the number of the anchor; an alias repeats such a node.
     anchors: HashMap<usize, AnchoredNode<'a>>,
     nodes: usize,
 }
 
 struct AnchoredNode<'a> {
     node: DocumentNode<'a>,
-    /// Number of nodes in it, itself included.
+    /// Number of nodes in `node`, including the node itself.
     nodes: usize,
 }
 
-/// An event of the parser.
-struct PlacedEvent<'a> {
+/// An event of the YAML parser, with its position in the text.
+struct PositionedYamlEvent<'a> {
     event: Event<'a>,
     place: TextPosition,
 }
@@ -143,21 +145,21 @@ pub(crate) fn find_member<'a>(members: &'a [DocumentMember<'a>], name: &str) -> 
 }
 
 impl<'a> NodeBuilder<'a> {
-    fn next_event(&mut self) -> Result<PlacedEvent<'a>, DocumentRefusal> {
+    fn next_event(&mut self) -> Result<PositionedYamlEvent<'a>, DocumentRefusal> {
         match self.events.next_event() {
             Some(Ok((event, mark))) => {
-                Ok(PlacedEvent { event, place: TextPosition::from_mark(&mark, self.text) })
+                Ok(PositionedYamlEvent { event, place: TextPosition::from_mark(&mark, self.text) })
             }
-            Some(Err(error)) => Err(Box::new(syntax_problem(&error, self.text))),
-            // The parser has no more events. Callers see the usual end, so that they need no third case.
-            None => Ok(PlacedEvent { event: Event::StreamEnd, place: TextPosition::default() }),
+            Some(Err(error)) => Err(Box::new(build_syntax_problem(&error, self.text))),
+            // The parser has no more events: callers get the usual event for the end, so that they need no third case.
+            None => Ok(PositionedYamlEvent { event: Event::StreamEnd, place: TextPosition::default() }),
         }
     }
 
     fn read_document(&mut self) -> Result<DocumentNode<'a>, DocumentRefusal> {
         let mut root = None;
         loop {
-            let PlacedEvent { event, place } = self.next_event()?;
+            let PositionedYamlEvent { event, place } = self.next_event()?;
             match event {
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 // The reading continues to the end of the stream; otherwise a second document would stay unnoticed.
@@ -167,7 +169,7 @@ impl<'a> NodeBuilder<'a> {
                         .document_error("the file contains a second document; a plan is one document")
                         .into());
                 }
-                event => root = Some(self.read_document_node(PlacedEvent { event, place }, 0)?),
+                event => root = Some(self.read_document_node(PositionedYamlEvent { event, place }, 0)?),
             }
         }
         root.ok_or_else(|| Box::new(PlanProblem::error("", "the document is empty")))
@@ -175,7 +177,7 @@ impl<'a> NodeBuilder<'a> {
 
     fn read_document_node(
         &mut self,
-        PlacedEvent { event, place }: PlacedEvent<'a>,
+        PositionedYamlEvent { event, place }: PositionedYamlEvent<'a>,
         depth: usize,
     ) -> Result<DocumentNode<'a>, DocumentRefusal> {
         self.count_nodes(1, place)?;
@@ -203,7 +205,7 @@ impl<'a> NodeBuilder<'a> {
         if anchor > 0 {
             // The copy for the anchor counts, too: with anchors inside anchors, each level copies all levels below it.
             self.count_nodes(self.nodes - before, place)?;
-            // An alias costs all nodes below the anchor, and the anchored node itself.
+            // An alias counts as all nodes below the anchor, and the anchored node itself.
             let anchored = AnchoredNode { node: node.clone(), nodes: self.nodes - before + 1 };
             self.anchors.insert(anchor, anchored);
         }
@@ -215,7 +217,8 @@ impl<'a> NodeBuilder<'a> {
         anchor: usize,
         place: TextPosition,
     ) -> Result<DocumentNode<'a>, DocumentRefusal> {
-        // An anchor is known only when its node is complete, so an unknown anchor is inside its own node.
+        // An anchor is stored when its node is complete. If the anchor of an alias is not stored, the alias is
+        // inside the anchored node.
         let Some(nodes) = self.anchors.get(&anchor).map(|anchored| anchored.nodes) else {
             return Err(place
                 .document_error("an alias refers to a value that contains the alias itself")
@@ -241,7 +244,7 @@ impl<'a> NodeBuilder<'a> {
         let mut items = Vec::new();
         loop {
             match self.next_event()? {
-                PlacedEvent { event: Event::SequenceEnd, .. } => {
+                PositionedYamlEvent { event: Event::SequenceEnd, .. } => {
                     return Ok(DocumentValue::List(items.into()));
                 }
                 event => items.push(self.read_document_node(event, depth + 1)?),
@@ -252,7 +255,7 @@ impl<'a> NodeBuilder<'a> {
     fn read_object(&mut self, depth: usize) -> Result<DocumentValue<'a>, DocumentRefusal> {
         let mut members: Vec<DocumentMember<'a>> = Vec::new();
         loop {
-            let PlacedEvent { event, place } = self.next_event()?;
+            let PositionedYamlEvent { event, place } = self.next_event()?;
             let name = match event {
                 Event::MappingEnd => break,
                 Event::Scalar(text, ..) => text,
@@ -266,7 +269,7 @@ impl<'a> NodeBuilder<'a> {
             let node = self.read_document_node(event, depth + 1)?;
             members.push(DocumentMember { name, place, node });
         }
-        // Parsers disagree about which of two values counts, so neither is used.
+        // Parsers disagree about which of two members with the same key counts, so neither is used.
         if let Some(DocumentMember { name, place, .. }) = find_repeated_member(&members) {
             return Err(place.document_error(format!("key `{name}` is given twice")).into());
         }
@@ -276,17 +279,18 @@ impl<'a> NodeBuilder<'a> {
 
 /// Finds a member with a name that occurs earlier in the same object.
 fn find_repeated_member<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m DocumentMember<'t>> {
-    // The positions of the members are sorted by name: a set of the names would take several times as much memory.
+    // `order` has the indices of the members, sorted by name: a set of the names would take several
+    // times as much memory.
     let mut order: Vec<u32> = (0..).take(members.len()).collect();
     let member = |place: u32| &members[place as usize];
-    // The position breaks ties, so that of two equal names the second one is reported.
+    // The index breaks ties, so that of two equal names the second one is reported.
     order.sort_unstable_by(|one, other| member(*one).name.cmp(&member(*other).name).then(one.cmp(other)));
     let pairs = order.windows(2);
     let mut repeated = pairs.filter(|pair| member(pair[0]).name == member(pair[1]).name);
     repeated.next().map(|pair| member(pair[1]))
 }
 
-fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
+fn build_syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
     if let Some(at) = find_misplaced_tab(error, text) {
         let problem = PlanProblem::error("", "a tab is used for indentation, and YAML allows spaces only");
         return TextPosition::at_offset(at, text)
@@ -296,8 +300,7 @@ fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
     let at = marker.byte_offset().unwrap_or(0);
     let place = TextPosition::new((at, at), (marker.line(), marker.col() + 1));
     let problem = PlanProblem::error("", format!("cannot read this as YAML or JSON: {error}"));
-    place
-        .locate_problem(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
+    place.locate_problem(problem.with_hint("a plan is an OTG document; see `packetrig docs plan`"))
 }
 
 /// The offset of the tab that the parser complains about; `None` if its error has another cause. The parser names the
@@ -323,7 +326,7 @@ fn find_misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
 }
 
 fn scalar_value(text: Cow<'_, str>, style: ScalarStyle) -> DocumentValue<'_> {
-    // Only plain words count: a quoted "null" is text, as in YAML's core schema.
+    // Only an unquoted word can mean null: a quoted "null" is text, as in YAML's core schema.
     if style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL") {
         DocumentValue::Null
     } else {

@@ -22,10 +22,10 @@ pub struct StreamExplanation {
     pub name: String,
     pub tx: String,
     pub rx: Vec<String>,
-    /// Its headers with the values of frame 0, or the file that its frames come from.
+    /// The headers of the stream's frames with the values of frame 0, or the file that the frames come from.
     pub headers: String,
-    /// The MAC address that its frames still lack (`headers` does not show it), and the interface that resolves it, in
-    /// words.
+    /// The destination MAC address that is not known yet (`headers` does not show it), and the interface that resolves
+    /// it, in words. `None` if the frames have their address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
     /// Frame sizes of the stream, in words.
@@ -40,14 +40,14 @@ pub struct StreamExplanation {
     pub l2_rate: BitRate,
     /// Layer 1 bits per second.
     pub l1_rate: BitRate,
-    /// Time from the start of the run to the end of the stream: of its last frame's slot, or of its time limit. Absent
-    /// if `frames` is absent.
+    /// Time from the start of the run to the end of the stream: to the end of its last frame's time slot, or to its
+    /// time limit. Absent if `frames` is absent.
     pub lasts: Option<Nanos>,
     /// Rate and duration of the stream, in words.
     pub rhythm: String,
     /// Fields that change from frame to frame.
     pub varying: Vec<VaryingField>,
-    /// The test tag, in words.
+    /// Which test tag the frames carry, in words.
     pub tag: String,
 }
 
@@ -65,11 +65,11 @@ pub struct VaryingField {
 pub struct PortExplanation {
     pub name: String,
     pub location: String,
-    /// `None` if unknown.
+    /// Speed of the link; `None` if it is not known.
     pub speed: Option<BitRate>,
-    /// Highest total rate of its streams, at layer 1.
+    /// Total layer 1 rate of all streams that the port sends, as if they sent at the same time.
     pub sends_l1: BitRate,
-    /// Number of streams that it sends and that it receives.
+    /// Number of streams that the port sends, and number of streams that it receives.
     pub streams: (usize, usize),
 }
 
@@ -156,8 +156,7 @@ fn describe_timing(stream: &Stream, timeline: &crate::timeline::StreamTimeline) 
                 crate::timeline::SendPattern::Bursts { pause, .. } => pause,
                 _ => Nanos::ZERO,
             };
-            let count =
-                if bursts == 0 { "bursts without end".to_owned() } else { format!("{bursts} bursts") };
+            let count = if bursts == 0 { "endless bursts".to_owned() } else { format!("{bursts} bursts") };
             format!("{count} of {packets} frames at {rate}, {pause} apart")
         }
     }
@@ -198,7 +197,7 @@ fn describe_tag(stream: &Stream) -> String {
         (Some(TagForm::Short), _) => {
             "full where it fits, short in the smallest frames: those have no latency".into()
         }
-        // Such a stream is refused.
+        // The reader of the document refuses such a stream.
         (None, _) => "does not fit".into(),
     }
 }
@@ -257,7 +256,7 @@ fn format_value(form: FieldNotation, value: u128) -> String {
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }
-        // Values of a field have no more bits than the field.
+        // An IPv4 field has 32 bits, so the upper bytes of its value are 0.
         FieldNotation::Ipv4(_) => {
             let [.., a, b, c, d] = value.to_be_bytes();
             Ipv4Addr::new(a, b, c, d).to_string()

@@ -1,8 +1,8 @@
 //! Documents that each process reads only once, and the plan of a run, which grows with each newer document.
 //!
 //! The types tell how far a document is processed. A [`SentDocument`] is in a message, a [`PlanDocument`] was
-//! read here, and a [`PlanGrowth`] is its effect on the plan of a run. Code that gets one of the last two need
-//! not read the text.
+//! read here, and a [`PlanGrowth`] is its effect on the plan of a run. Code that gets a [`PlanDocument`] or a
+//! [`PlanGrowth`] need not parse the text.
 
 use crate::PlanProblems;
 use crate::model::{BoundPlan, Plan, PlanParseOptions};
@@ -21,7 +21,8 @@ pub struct PlanDocument {
 impl PlanDocument {
     pub fn read_text(text: impl Into<Arc<str>>, reading: PlanParseOptions) -> Result<Self, PlanProblems> {
         let text = text.into();
-        // Inside a process the plan is passed on with its document, so it must not be copied with each message.
+        // Messages inside a process carry the plan with its document. The `Arc` avoids a copy of the
+        // plan for each message.
         let plan = Arc::new(Plan::from_text_with(&text, reading)?);
         Ok(Self { text, reading, plan })
     }
@@ -48,8 +49,8 @@ impl SentDocument {
         &self.text
     }
 
-    /// The document with its plan. The text is read here only if the sender is another process, or has read
-    /// it with other options.
+    /// Returns the document with its plan. The text is parsed only if it comes from another process, or was
+    /// parsed with other options.
     pub fn read_document(&self, reading: PlanParseOptions) -> Result<PlanDocument, PlanProblems> {
         match &self.read {
             // Other options give another plan: the seed, placeholders and locations depend on them.
@@ -111,10 +112,10 @@ impl<'de> Deserialize<'de> for SentDocument {
     }
 }
 
-/// The plan of a run under way. Each side of a run, controller and agent, has one in its process; all other code there
-/// gets the plan from it.
+/// The plan of a run that is under way; newer documents can add streams. The controller and each agent have one in
+/// their process, and all other code of the process gets the plan from it.
 ///
-/// A newer plan is proposed first. It becomes the plan only when the change is made everywhere.
+/// A newer plan is proposed first. It becomes the current plan only when all nodes have made the change.
 #[derive(Clone, Debug)]
 pub struct GrowingPlan {
     current: Arc<Plan>,
@@ -126,9 +127,9 @@ pub struct GrowingPlan {
 pub struct PlanGrowth {
     newer: Arc<Plan>,
     grown: Arc<Plan>,
-    /// The index of each stream of the newer plan in the grown one.
+    /// For each stream of the newer plan, its index in the grown plan.
     indices: Vec<usize>,
-    /// Number of streams that the plan had before.
+    /// Number of streams that the plan had before the growth.
     known: usize,
 }
 
@@ -141,18 +142,18 @@ impl GrowingPlan {
         &self.current
     }
 
-    /// Computes the effect of `newer`, which has the same ports. An earlier proposal that was neither accepted
-    /// nor dropped is dropped.
+    /// Proposes `newer`, which must have the same ports, and returns its effect on the plan. An
+    /// earlier proposal is dropped.
     pub fn propose_plan(&mut self, newer: &Arc<Plan>) -> PlanGrowth {
         // The change is made on a copy: until all nodes have made it, the current plan must stay as it is.
         let mut grown = Plan::clone(&self.current);
-        let indices = grown.grow_with(newer);
+        let indices = grown.add_or_replace_streams_of(newer);
         let grown = Arc::new(grown);
         self.proposed = Some(Arc::clone(&grown));
         PlanGrowth { newer: Arc::clone(newer), grown, indices, known: self.current.streams.len() }
     }
 
-    /// Makes the proposal the current plan. Returns whether there was one.
+    /// Makes the proposal the current plan. Returns whether there was a proposal.
     pub fn accept_proposal(&mut self) -> bool {
         let proposed = self.proposed.take();
         let has_grown = proposed.is_some();
@@ -172,15 +173,15 @@ impl PlanGrowth {
         &self.newer
     }
 
-    /// The index of each stream of the newer plan in the grown one.
+    /// For each stream of the newer plan, its index in the grown plan.
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }
 }
 
 impl BoundPlan {
-    /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan has
-    /// missed an earlier growth: the indices would then mean other streams.
+    /// Returns this plan after a growth, with schedules. `newer` is the newer plan, bound to the same links. `None` if
+    /// this plan has missed an earlier growth: the indices would then mean other streams.
     pub fn with_growth(&self, growth: &PlanGrowth, newer: &Self) -> Option<Self> {
         // A rig that has missed a growth has fewer streams. The indices would then name other streams (decision 0021).
         if self.streams.len() != growth.known {

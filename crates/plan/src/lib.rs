@@ -1,14 +1,14 @@
-//! Reads an OTG document into a [`Plan`], or returns a list of [`PlanProblem`]s, each with its JSON
-//! path and source line.
+//! Reads an OTG (Open Traffic Generator) document into a [`Plan`], or returns a list of [`PlanProblem`]s, each with its
+//! JSON path and, if known, its source line.
 //!
-//! Reading has three steps. The module [`document`] parses the text into a tree with positions. The reader gives typed
-//! access to the tree and records every problem. The result is a [`Plan`], which is proof that packetrig can run the
-//! document. [`Plan::bind_to_links`] computes the values that depend on the links (percentages, gaps in bytes), when
-//! the speeds of the ports are known.
+//! Reading has three steps. The module [`document`] parses the text into a tree with positions. The private modules
+//! `reader` and `read` turn the tree into a [`Plan`] and record every problem; a document with errors gives no
+//! [`Plan`]. When the speeds of the ports are known, [`Plan::bind_to_links`] computes the values that depend on them
+//! (percentages, gaps in bytes).
 //!
-//! The crate opens no file and no socket. Unknown or unsupported fields are refused by path, and harmless tuning fields
-//! give a warning. Only fields without a value, and the few flags of OTG that change nothing here (such as
-//! `location_preemption`), are accepted without a remark.
+//! The crate opens no file and no socket. An unknown or unsupported field is an error that names its path; a tuning
+//! field that has no effect in packetrig gives a warning. Only fields without a value, and the few flags of OTG that
+//! change nothing here (such as `location_preemption`), are accepted without a remark.
 #![forbid(unsafe_code)]
 
 pub mod criteria;
@@ -36,7 +36,7 @@ pub use model::{
     BoundPlan, BoundStream, CaptureFormat, FlowShare, InterFrameGap, Plan, PlanParseOptions, PlannedCapture,
     Port, PortHost, PortLocation, Stream, StreamAmount, StreamDuration, WantedMetrics,
 };
-pub use parts::{PlanPart, PlanParts};
+pub use parts::{PlanPart, PlanPartCutter};
 pub use problem::{PlanProblem, PlanProblems, ProblemSeverity};
 pub use read::{LABEL_FORMAT, UNSUPPORTED_HEADERS, is_port_label};
-pub use steer::{HeldStream, PingRequest, PlanChange};
+pub use steer::{PingRequest, PlanChange, StreamResumePoint};

@@ -1,4 +1,4 @@
-//! The plan: a valid document in packetrig's own terms.
+//! The plan: the contents of a valid document as Rust types.
 
 mod bind;
 mod port;
@@ -19,32 +19,33 @@ use packetrig_wire::header::FieldSetting;
 use packetrig_wire::pattern::FieldPattern;
 use std::sync::Arc;
 
-/// All parameters of a run.
+/// Everything that a valid document says about a run.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub ports: Vec<Port>,
     /// Interfaces of emulated devices.
     pub interfaces: Vec<DeviceInterface>,
-    /// True if the interfaces start to answer and to send requests as soon as their ports are open.
+    /// True if the emulated interfaces start to answer and to resolve addresses as soon as their ports are open.
     pub auto_start: bool,
-    /// A stream's index is its number in the test tag.
+    /// The index of a stream in this list is also its number in the test tag.
     pub streams: Vec<Stream>,
     pub captures: Vec<PlannedCapture>,
-    /// Probes, in place of streams.
+    /// The probes; a plan with probes has no streams.
     pub probes: Option<crate::probes::ProbePlan>,
     pub criteria: crate::criteria::AcceptanceCriteria,
     pub warnings: Vec<PlanProblem>,
 }
 
-/// Frames from one port to other ports: one OTG flow, or the share of one pair of emulated interfaces.
+/// Frames from one port to other ports: a whole OTG flow, or the share of a flow that one pair
+/// of emulated interfaces sends.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Position of its rate in the document, or of its flow if that has no rate. A load that the link cannot carry is
-    /// reported there.
+    /// Position in the document of the stream's rate, or of its flow if the flow has no rate. Errors about the schedule
+    /// of the stream are reported at this position.
     pub place: TextPosition,
-    /// Its name: the flow's name, with the pair of interfaces if the flow has several.
+    /// Name of the stream: the name of its flow, followed by the pair of interfaces if the flow has several pairs.
     pub name: String,
-    /// Index of its flow in the document.
+    /// Index of the stream's flow in the document.
     pub flow: usize,
     pub flow_name: String,
     /// The share of the flow's frames that this stream sends.
@@ -62,10 +63,11 @@ pub struct Stream {
     pub metrics: WantedMetrics,
 }
 
-/// One of `of` streams that share the frames of a flow: it sends frames `index`, `index + of`, …
+/// A stream's share of the frames of a flow: `of` streams divide them, and this one sends frames `index`,
+/// `index + of`, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShare {
-    /// Counted from 0, so always below `of`.
+    /// Number of the stream among the `of` streams, counted from 0.
     pub index: u64,
     pub of: u64,
 }
@@ -73,14 +75,14 @@ pub struct FlowShare {
 impl FlowShare {
     pub const WHOLE_FLOW: Self = Self { index: 0, of: 1 };
 
-    /// Number of frames that this part sends of `frames` frames.
-    const fn share_of_frames(self, frames: u64) -> u64 {
-        // The first `frames % of` parts send one frame more, so that all parts add up to `frames`.
+    /// Returns how many of the flow's `frames` frames the stream with this share sends.
+    const fn count_frames_in_share(self, frames: u64) -> u64 {
+        // The first `frames % of` streams send one frame more, so that all shares add up to `frames`.
         frames / self.of + (self.index < frames % self.of) as u64
     }
 }
 
-/// A pause in OTG's units.
+/// A pause as OTG gives it: as a time, or as a number of bytes that the link could send in that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterFrameGap {
     /// The time that these bytes take on the link.
@@ -88,7 +90,7 @@ pub enum InterFrameGap {
     Time(Nanos),
 }
 
-/// Duration of a stream, with its pauses.
+/// How long a stream sends, and its pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamDuration {
     pub amount: StreamAmount,
@@ -98,7 +100,7 @@ pub struct StreamDuration {
     pub gap: u32,
 }
 
-/// OTG's kinds of duration.
+/// When a stream stops; the variants are OTG's kinds of duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamAmount {
     Continuous,
@@ -115,13 +117,14 @@ pub enum StreamAmount {
     },
 }
 
-/// Requested measurements.
+/// The measurements that a flow requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedMetrics {
     /// True if the flow is measured: its frames then carry the test tag.
     pub enable: bool,
     pub latency: bool,
-    /// Copies expected for each sent frame, in thousandths: 1000 unless OTG's `rx_tx_ratio` says otherwise.
+    /// Number of received frames that are expected for each sent frame, in thousandths: 1000 unless
+    /// OTG's `rx_tx_ratio` says otherwise.
     pub rx_per_tx_thousandths: u64,
 }
 
@@ -132,7 +135,7 @@ pub struct PlannedCapture {
     pub name: String,
     pub ports: Vec<usize>,
     pub format: CaptureFormat,
-    /// Maximum number of bytes that are captured of a frame; `None` captures the whole frame.
+    /// Maximum number of bytes that are captured from each frame; `None` captures whole frames.
     pub snap_len: Option<u32>,
     /// True to overwrite the oldest frames when the capture is full (default), false to stop.
     pub overwrite: bool,
@@ -145,19 +148,20 @@ pub enum CaptureFormat {
     Pcapng,
 }
 
-/// Options of reading a document.
+/// Options for reading a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanParseOptions {
-    /// Seed for the values that the document leaves random, so that a report can name it.
+    /// Seed for random values for which the document gives no seed. The report names this seed, so that a
+    /// run can be repeated.
     pub seed: u64,
-    /// The plan is for a fleet: locations are `NODE/IF`, `NODE/NS/IF` or `any-LABEL`.
+    /// True if the plan is for a fleet: locations are `NODE/IF`, `NODE/NS/IF` or `any-LABEL`.
     pub fleet: bool,
-    /// The document is the part of a plan that one node needs, see [`crate::PlanParts`].
+    /// True if the document is the part of a plan that one node needs, see [`crate::PlanPartCutter`].
     pub part: bool,
 }
 
 impl Plan {
-    /// Reads a document (YAML or JSON). `Ok` may carry warnings.
+    /// Reads a document (YAML or JSON). The plan contains the warnings.
     pub fn from_text(text: &str) -> Result<Self, PlanProblems> {
         Self::from_text_with(text, PlanParseOptions::default())
     }
@@ -169,8 +173,8 @@ impl Plan {
 }
 
 impl Stream {
-    /// Returns its frames with `mac` as the destination address. If the stream awaits no address, its frames are
-    /// unchanged.
+    /// Returns the stream's frames with `mac` as their destination MAC address. If `awaits` is `None`,
+    /// they are returned unchanged.
     pub fn frames_with_mac(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
         let template = match &self.frames {
             _ if self.awaits.is_none() => return Ok(self.frames.clone()),
@@ -181,7 +185,8 @@ impl Stream {
             }
             FrameOrigin::Made(template) => template,
         };
-        // Only device flows that begin with Ethernet await an address, so the first header is the right one.
+        // A stream awaits an address only if its frames begin with an Ethernet header, so the first header
+        // is the right one.
         let mut spec = template.spec().clone();
         // All frames of the stream get the same address, so a constant replaces the pattern.
         if let Some(ethernet) = spec.headers.first_mut() {
@@ -203,7 +208,7 @@ impl Stream {
         rate.bit_rate(size.bytes, size.frames)
     }
 
-    /// Copies that receivers should see of `sent` frames.
+    /// Returns how many frames all receivers together should get if the stream sends `sent` frames.
     pub fn expected_copies(&self, sent: u64) -> u64 {
         // The product has 128 bits: the count of a long run times 1000 overflows 64.
         // The result is rounded down: a fraction of a frame cannot arrive.

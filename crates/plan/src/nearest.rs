@@ -1,12 +1,12 @@
 //! Finds the known name that the user most likely meant.
 
-/// Limits of hints. A hint must not cost more than reading the document.
+/// Limits for the search for a hint, which must not take longer than reading the document.
 const MAX_NAMES: usize = 100;
 const MAX_COMPARED_CHARACTERS: usize = 100;
 
-/// Finds a name that differs by a few wrong, missing, additional or swapped letters, or that abbreviates `word` or is
-/// abbreviated by it. `None` for more than [`MAX_NAMES`] names, or for a longer word than
-/// [`MAX_COMPARED_CHARACTERS`].
+/// Finds the name in `known` that differs from `word` by a few wrong, missing, additional or swapped letters, or that
+/// abbreviates `word` or is abbreviated by it. `None` if no name is like `word`, for more than [`MAX_NAMES`] names, or
+/// for a word longer than [`MAX_COMPARED_CHARACTERS`].
 pub(crate) fn nearest_name<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if known.len() > MAX_NAMES || word.len() > MAX_COMPARED_CHARACTERS {
         return None;

@@ -1,9 +1,9 @@
-//! Cuts out the part of a plan that one node of a fleet needs: its own ports, the flows that begin or end there, and
-//! the ports at their other ends. Placeholders give the number of the ports and flows that are left out, so that ports
-//! and flows keep their numbers in the whole plan.
+//! Cuts out the part of a plan that one node of a fleet needs: its own ports, the flows that begin or end at these
+//! ports, and the ports at the other ends of these flows. Placeholders give the number of the ports and flows that are
+//! left out, so that the others keep the numbers that they have in the whole plan.
 //!
-//! A part is checked like any document; only [`crate::PlanParseOptions::part`] allows the placeholders. Its
-//! length does not depend on the length of the plan, except for the sections that name ports of all nodes:
+//! A part is checked like any document; only [`crate::PlanParseOptions::part`] allows the placeholders. The length
+//! of a part does not depend on the length of the plan, except for the sections that name ports of all nodes:
 //! devices, captures, layer 1.
 
 use crate::document::{self, DocumentMember, DocumentNode, DocumentValue};
@@ -15,18 +15,18 @@ pub(crate) const OTHER_NODES_MEMBER: &str = "x_elsewhere";
 
 /// A plan that can be cut into parts.
 #[derive(Clone, Debug)]
-pub struct PlanParts {
+pub struct PlanPartCutter {
     /// Everything but ports and flows, as members of a JSON object.
     rest: String,
     ports: Vec<String>,
-    /// Ports that the remaining document names.
+    /// Numbers of the ports that `rest` names.
     named_by_rest: BTreeSet<usize>,
     flows: Vec<FlowText>,
-    /// For each port, the flows that begin or end there.
+    /// For each port, the numbers of the flows that begin or end at it.
     flows_at: Vec<Vec<usize>>,
 }
 
-/// A flow between ports as JSON text.
+/// The JSON text of a flow between ports, with the numbers of its ports.
 #[derive(Clone, Debug)]
 struct FlowText {
     text: String,
@@ -34,15 +34,15 @@ struct FlowText {
     ports: BTreeSet<usize>,
 }
 
-impl PlanParts {
-    /// Prepares a valid plan for cutting. `None` if a flow goes from device to device: the number of its streams
-    /// depends on all devices.
+impl PlanPartCutter {
+    /// Prepares a plan for cutting. `None` for an invalid document, or if a flow goes from device to device: the number
+    /// of its streams depends on all devices.
     pub fn from_document(document: &str) -> Option<Self> {
         let root = document::parse_document(document).ok()?;
         let members = as_members(&root)?;
         let ports = list_items(members, "ports");
         let numbers =
-            ports.iter().enumerate().filter_map(|(number, port)| Some((name_member_of(port)?, number)));
+            ports.iter().enumerate().filter_map(|(number, port)| Some((read_name_member(port)?, number)));
         let numbers: HashMap<String, usize> = numbers.collect();
         let flows = list_items(members, "flows").iter().map(|flow| FlowText::from_node(flow, &numbers));
         let flows: Vec<FlowText> = flows.collect::<Option<_>>()?;
@@ -56,7 +56,8 @@ impl PlanParts {
         let mut flows_at = vec![Vec::new(); ports.len()];
         for (number, flow) in flows.iter().enumerate() {
             for port in &flow.ports {
-                // An index by port: each of many nodes asks for its few ports, and must not search all flows.
+                // An index by port: a part is made for each of many nodes with few ports, and must
+                // not search all flows.
                 flows_at[*port].push(number);
             }
         }
@@ -64,8 +65,8 @@ impl PlanParts {
         Some(Self { rest, ports, named_by_rest, flows, flows_at })
     }
 
-    /// The part for a node that has the ports with these numbers.
-    pub fn plan_part_for_ports(&self, own: &[usize]) -> PlanPart {
+    /// Returns the part of the plan for a node that has the ports with these numbers.
+    pub fn cut_plan_part_for_ports(&self, own: &[usize]) -> PlanPart {
         let flows: BTreeSet<usize> =
             own.iter().filter_map(|port| self.flows_at.get(*port)).flatten().copied().collect();
         let mut ports: BTreeSet<usize> =
@@ -76,7 +77,7 @@ impl PlanParts {
         let mut text = format!("{{{}\"ports\":[", self.rest);
         let mut next = 0;
         for port in &ports {
-            // The set is sorted, so the difference is the number of ports that are left out.
+            // The set is sorted, so the difference is the number of ports that are left out before this one.
             write_placeholder(&mut text, *port - next, None);
             text.push_str(&self.ports[*port]);
             text.push(',');
@@ -88,7 +89,7 @@ impl PlanParts {
         next = 0;
         for flow in &flows {
             // A placeholder uses the sending port of its first flow. That port is on another node, so this
-            // node sends nothing.
+            // node sends nothing for the placeholder.
             write_placeholder(&mut text, *flow - next, self.flows.get(next));
             text.push_str(&self.flows[*flow].text);
             text.push(',');
@@ -101,16 +102,17 @@ impl PlanParts {
     }
 }
 
-/// The part for one node.
+/// The part of a plan for one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanPart {
-    /// Must be read with [`crate::PlanParseOptions::part`].
+    /// The text of the part. It must be read with [`crate::PlanParseOptions::part`].
     pub document: String,
-    /// The numbers of the ports that it contains.
+    /// The numbers of the ports that the part contains.
     pub ports: BTreeSet<usize>,
 }
 
-/// Writes a placeholder for `count` ports or flows of other nodes; for flows, with the sending port of the first one.
+/// Writes a placeholder for `count` ports or flows of other nodes. A placeholder for flows has the sending port
+/// of the first one.
 fn write_placeholder(text: &mut String, count: usize, first: Option<&FlowText>) {
     if count == 0 {
         return;
@@ -125,13 +127,13 @@ fn write_placeholder(text: &mut String, count: usize, first: Option<&FlowText>) 
 impl FlowText {
     fn from_node(flow: &DocumentNode<'_>, ports: &HashMap<String, usize>) -> Option<Self> {
         let NamedPorts { tx, rx } = read_port_names(document::find_member(as_members(flow)?, "tx_rx")?)?;
-        // An end that is no known port makes the whole plan unsuitable: a part must not hide a mistake.
+        // If the flow names an unknown port, the whole plan is not cut: a part must not hide the mistake.
         let ends = std::iter::once(&tx).chain(&rx).map(|name| ports.get(name).copied());
         Some(Self { text: to_json_text(flow), tx: *ports.get(&tx)?, ports: ends.collect::<Option<_>>()? })
     }
 }
 
-/// Adds the ports that a value names.
+/// Adds to `found` each port whose name occurs as a text in the value, at any depth.
 fn collect_named_ports(
     value: &DocumentNode<'_>,
     ports: &HashMap<String, usize>,
@@ -153,11 +155,11 @@ fn collect_named_ports(
     }
 }
 
-fn name_member_of(item: &DocumentNode<'_>) -> Option<String> {
+fn read_name_member(item: &DocumentNode<'_>) -> Option<String> {
     document::find_member(as_members(item)?, "name").and_then(scalar_text)
 }
 
-/// The names of a flow's sending port and of the receiving ones.
+/// The names of a flow's sending port and of its receiving ports.
 struct NamedPorts {
     tx: String,
     rx: Vec<String>,
@@ -173,7 +175,8 @@ fn read_port_names(tx_rx: &DocumentNode<'_>) -> Option<NamedPorts> {
     let mut tx = None;
     let mut rx = Vec::new();
     for member in as_members(port)? {
-        // Both forms of receivers are allowed, as in `read_port_ends`.
+        // OTG has two forms for receivers, `rx_names` and the deprecated `rx_name`. As in
+        // `read_port_ends`, both are accepted.
         match (&*member.name, &member.node.value) {
             ("tx_name", DocumentValue::Scalar(text)) => tx = Some(text.to_string()),
             ("rx_name" | "rx_names", DocumentValue::Scalar(text)) => rx.push(text.to_string()),
@@ -201,7 +204,7 @@ fn scalar_text(node: &DocumentNode<'_>) -> Option<String> {
     if let DocumentValue::Scalar(text) = &node.value { Some(text.to_string()) } else { None }
 }
 
-/// Writes a member and the comma behind it.
+/// Writes a member, followed by a comma.
 fn write_member(text: &mut String, member: &DocumentMember<'_>) {
     write_json_string(text, &member.name);
     text.push(':');
@@ -218,7 +221,7 @@ fn to_json_text(node: &DocumentNode<'_>) -> String {
 fn write_json_value(text: &mut String, node: &DocumentNode<'_>) {
     match &node.value {
         DocumentValue::Null => text.push_str("null"),
-        // A number is written as text too: the reader accepts both.
+        // A number is written as a string, too: the reader accepts both.
         DocumentValue::Scalar(scalar) => write_json_string(text, scalar),
         DocumentValue::List(items) => {
             text.push('[');
@@ -249,7 +252,7 @@ fn close_bracket(text: &mut String, bracket: char) {
 fn write_json_string(text: &mut String, words: &str) {
     text.push('"');
     for c in words.chars() {
-        // The reader parses YAML, which does not allow control characters and DEL as they are.
+        // The reader parses YAML, which does not allow unescaped control characters and DEL.
         match c {
             '"' | '\\' => text.extend(['\\', c]),
             c if c < ' ' || c == '\u{7f}' => {
@@ -307,7 +310,7 @@ mod tests {
     fn plan_part_keeps_own_ports_and_numbering() {
         let document = mesh(40);
         let whole = read(&document);
-        let part = PlanParts::from_document(&document).unwrap().plan_part_for_ports(&[7]);
+        let part = PlanPartCutter::from_document(&document).unwrap().cut_plan_part_for_ports(&[7]);
         assert_eq!(part.ports, BTreeSet::from([6, 7, 8]), "its own, and both it speaks with");
         let own = read_part(&part.document);
         assert_eq!((own.ports.len(), own.streams.len()), (40, 40));
@@ -330,13 +333,15 @@ mod tests {
     #[test]
     fn plan_part_length_ignores_fleet_size() {
         let length = |nodes: usize| {
-            PlanParts::from_document(&mesh(nodes)).unwrap().plan_part_for_ports(&[7]).document.len()
+            PlanPartCutter::from_document(&mesh(nodes)).unwrap().cut_plan_part_for_ports(&[7]).document.len()
         };
         assert!(length(1000) < length(40) + 40, "{} and {}", length(1000), length(40));
         assert_eq!(
-            read_part(&PlanParts::from_document(&mesh(400)).unwrap().plan_part_for_ports(&[]).document)
-                .streams
-                .len(),
+            read_part(
+                &PlanPartCutter::from_document(&mesh(400)).unwrap().cut_plan_part_for_ports(&[]).document
+            )
+            .streams
+            .len(),
             400
         );
     }
@@ -345,7 +350,7 @@ mod tests {
     fn capture_ports_are_in_every_plan_part() {
         let captures = "captures: [{name: c, port_names: ['p \"3\"'], format: pcapng}]\n";
         let document = format!("{captures}{}", mesh(40));
-        let part = PlanParts::from_document(&document).unwrap().plan_part_for_ports(&[20]);
+        let part = PlanPartCutter::from_document(&document).unwrap().cut_plan_part_for_ports(&[20]);
         assert_eq!(part.ports, BTreeSet::from([3, 19, 20, 21]));
         assert_eq!(read_part(&part.document).captures[0].ports, [3]);
     }
@@ -361,14 +366,14 @@ mod tests {
             list(&port),
             list(&address)
         );
-        let part = PlanParts::from_document(&document).unwrap().plan_part_for_ports(&[7]);
+        let part = PlanPartCutter::from_document(&document).unwrap().cut_plan_part_for_ports(&[7]);
         let (whole, own) = (read(&document).probes, read_part(&part.document).probes);
         assert!(whole.is_some() && whole == own);
     }
 
     #[test]
     fn plan_part_is_refused_unless_expected_and_valid() {
-        let part = PlanParts::from_document(&mesh(40)).unwrap().plan_part_for_ports(&[7]).document;
+        let part = PlanPartCutter::from_document(&mesh(40)).unwrap().cut_plan_part_for_ports(&[7]).document;
         assert!(Plan::from_text_with(&part, PlanParseOptions { seed: 7, fleet: true, part: false }).is_err());
         for bad in [
             r#"{"ports":[{"x_elsewhere":0}]}"#,
@@ -388,8 +393,8 @@ mod tests {
     #[test]
     fn flows_between_devices_are_not_taken_apart() {
         let device = "flows: [{name: f, tx_rx: {choice: device, device: {tx_names: [a], rx_names: [b]}}}]";
-        assert!(PlanParts::from_document(device).is_none());
-        assert!(PlanParts::from_document("ports: []").is_some());
-        assert!(PlanParts::from_document("[").is_none());
+        assert!(PlanPartCutter::from_document(device).is_none());
+        assert!(PlanPartCutter::from_document("ports: []").is_some());
+        assert!(PlanPartCutter::from_document("[").is_none());
     }
 }

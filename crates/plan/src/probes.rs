@@ -1,7 +1,7 @@
 //! Probes of a plan: which ports send probes, to which ports or addresses, and when.
 //!
-//! A plan has either flows or probes. Each pair of ends is a *probe line*; its number is its position in
-//! [`ProbePlan::lines`], on every node and in the report.
+//! A plan has either flows or probes. Each pair of a sending port and a destination is a *probe line*; its number is
+//! its position in [`ProbePlan::lines`], on every node and in the report.
 //!
 //! Invariant: no line goes from a port to itself, and no two lines have the same ends.
 
@@ -9,9 +9,9 @@ use packetrig_units::{FrameSize, Nanos, clamp_to_u32};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// The measurement of a plan's probes.
+/// What the probes of a plan measure, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlannedMethod {
+pub enum PlannedProbeMethod {
     /// One-way delay and loss, by STAMP sessions whose probes also compare the clocks of the nodes.
     OneWay,
     /// Delay and loss of each direction, by STAMP sessions.
@@ -24,8 +24,8 @@ pub enum PlannedMethod {
     Capacity,
 }
 
-impl PlannedMethod {
-    /// All methods with the words of a document.
+impl PlannedProbeMethod {
+    /// All methods with their names in documents.
     pub const ALL: [(&'static str, Self); 5] = [
         ("oneway", Self::OneWay),
         ("stamp", Self::Stamp),
@@ -38,7 +38,7 @@ impl PlannedMethod {
         Self::ALL.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| name)
     }
 
-    /// True if ports that receive probes answer them with a reflector.
+    /// True if the ports that receive probes answer them with a STAMP reflector.
     pub const fn has_reflectors(self) -> bool {
         matches!(self, Self::OneWay | Self::Stamp | Self::Capacity)
     }
@@ -64,15 +64,16 @@ pub struct PlannedProbeLine {
     /// Index of the sending port.
     pub from: usize,
     pub to: ProbeLineDestination,
-    /// The lines of a port send in this order within each interval. With a method that needs exclusive turns, it is the
-    /// number of their time slot; lines without common ends can share a slot.
+    /// Position of the line among the lines of its port, which send in this order within each interval. With a method
+    /// that needs exclusive turns, it is the number of the line's time slot instead; lines without common ends can
+    /// have the same slot.
     pub turn: u32,
 }
 
 /// All probes of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePlan {
-    pub method: PlannedMethod,
+    pub method: PlannedProbeMethod,
     pub lines: Vec<PlannedProbeLine>,
     /// The IP address that each port probes from and is probed at.
     pub addresses: BTreeMap<usize, IpAddr>,
@@ -92,14 +93,15 @@ pub struct ProbePlan {
     pub gap: Nanos,
     /// Time within which an answer must arrive.
     pub wait: Nanos,
-    /// Time limit of a line that needs its ends for itself.
+    /// Length of a time slot, for a method that needs exclusive turns.
     pub slot: Nanos,
     /// The release mechanism, if the document names one.
     pub mechanism: Option<String>,
 }
 
 impl ProbePlan {
-    /// The target of a line; `None` if it is a port without an address.
+    /// Address and UDP port that the probes of a line are sent to; `None` if the destination is a
+    /// port without an address.
     pub fn target_address(&self, line: &PlannedProbeLine) -> Option<SocketAddr> {
         match line.to {
             ProbeLineDestination::Host(target) => Some(target),
@@ -110,22 +112,22 @@ impl ProbePlan {
     }
 
     /// The lines that a port sends, with their numbers.
-    pub fn lines_from(&self, port: usize) -> impl Iterator<Item = (usize, &PlannedProbeLine)> {
+    pub fn list_lines_sent_by(&self, port: usize) -> impl Iterator<Item = (usize, &PlannedProbeLine)> {
         self.lines.iter().enumerate().filter(move |(_, line)| line.from == port)
     }
 
     /// The ports that send probes which the reflector of this port answers; none for a method without reflectors.
-    pub fn ports_probing(&self, port: usize) -> impl Iterator<Item = usize> {
+    pub fn list_ports_probing(&self, port: usize) -> impl Iterator<Item = usize> {
         let lines = self.lines.iter().filter(move |line| line.to == ProbeLineDestination::Port(port));
         lines.map(|line| line.from).filter(|_| self.method.has_reflectors())
     }
 
     /// Number of lines that a port sends.
-    pub fn line_count_of(&self, port: usize) -> u32 {
-        clamp_to_u32(self.lines_from(port).count() as u64)
+    pub fn count_lines_sent_by(&self, port: usize) -> u32 {
+        clamp_to_u32(self.list_lines_sent_by(port).count() as u64)
     }
 
-    /// Number of probes that a line sends in 1000 s, if it lasts that long. `capacity` may send fewer; with random
+    /// Number of probes that a line sends in 1000 s, if it sends that long. `capacity` may send fewer; with random
     /// intervals it is the mean.
     pub fn probes_in_1000_s(&self) -> u64 {
         // The reader refuses an interval of 0. The 1 only avoids a division by 0 in other callers.
@@ -138,8 +140,8 @@ impl ProbePlan {
         self.lines.iter().map(|line| line.turn.saturating_add(1)).max().unwrap_or(0)
     }
 
-    /// Planned time from the start to the end of the last train of all lines, without the wait for answers. With random
-    /// intervals it is the mean.
+    /// Planned duration of all lines, without the wait for the last answers. With random intervals it is the mean. With
+    /// a method that needs exclusive turns, it is the length of all time slots, waits included.
     pub fn total_duration(&self) -> Nanos {
         if self.method.needs_exclusive_turn() {
             return Nanos::new(self.slot.as_u64().saturating_mul(self.turn_count().into()));
@@ -154,11 +156,11 @@ impl ProbePlan {
     }
 }
 
-/// The ends of all lines: from each of `from` to each of `to` but itself.
+/// Makes the lines from each port in `from` to each destination in `to`, but not from a port to itself.
 ///
 /// Each port begins with the port after itself in `to`. So if all ports send at the same time, each port receives one
 /// probe at a time.
-pub(crate) fn probe_lines_between(from: &[usize], to: &[ProbeLineDestination]) -> Vec<PlannedProbeLine> {
+pub(crate) fn make_probe_lines(from: &[usize], to: &[ProbeLineDestination]) -> Vec<PlannedProbeLine> {
     let mut lines = Vec::new();
     let mut seen = BTreeSet::new();
     for port in from {
@@ -172,13 +174,13 @@ pub(crate) fn probe_lines_between(from: &[usize], to: &[ProbeLineDestination]) -
     lines
 }
 
-/// Gives each line the first turn in which its ends are free.
+/// Sets the turn of each line to the first one in which no earlier line uses one of its ends.
 pub(crate) fn assign_probe_line_turns(lines: &mut [PlannedProbeLine]) {
     let mut busy: BTreeSet<(ProbeLineDestination, u32)> = BTreeSet::new();
     for line in lines {
         let ends = [ProbeLineDestination::Port(line.from), line.to];
         line.turn =
-            // Each earlier line blocks at most one turn, so a free one comes long before the end of the range.
+            // Each earlier line blocks at most one turn, so a free turn is found long before the end of the range.
             (0..u32::MAX).find(|turn| ends.iter().all(|end| !busy.contains(&(*end, *turn)))).unwrap_or(0);
         busy.extend(ends.map(|end| (end, line.turn)));
     }
@@ -192,7 +194,7 @@ mod tests {
     fn serial_probe_turns_use_each_port_once() {
         let ports: Vec<usize> = (0..8).collect();
         let ends: Vec<ProbeLineDestination> = ports.iter().copied().map(ProbeLineDestination::Port).collect();
-        let mut lines = probe_lines_between(&ports, &ends);
+        let mut lines = make_probe_lines(&ports, &ends);
         assign_probe_line_turns(&mut lines);
         let last = lines.iter().map(|line| line.turn).max().unwrap();
         assert!(last < 2 * 2 * 7, "{last}: each line meets at most 26 others");
@@ -208,7 +210,7 @@ mod tests {
     fn mesh_turn_sends_each_port_one_probe() {
         let ports: Vec<usize> = (0..7).collect();
         let ends: Vec<ProbeLineDestination> = ports.iter().copied().map(ProbeLineDestination::Port).collect();
-        let lines = probe_lines_between(&ports, &ends);
+        let lines = make_probe_lines(&ports, &ends);
         assert_eq!(lines.len(), 42);
         for turn in 0..6 {
             let receivers: BTreeSet<ProbeLineDestination> =
@@ -221,7 +223,7 @@ mod tests {
     #[test]
     fn repeated_probe_pair_is_one_line() {
         let host = ProbeLineDestination::Host("192.0.2.1:862".parse().unwrap());
-        let found = probe_lines_between(
+        let found = make_probe_lines(
             &[3, 3],
             &[host, host, ProbeLineDestination::Port(3), ProbeLineDestination::Port(4)],
         );

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProblemSeverity {
-    /// The plan can run.
+    /// The plan can run in spite of the problem.
     Warning,
     Error,
 }
@@ -16,13 +16,13 @@ pub struct PlanProblem {
     pub severity: ProblemSeverity,
     /// JSON path: `flows[0].packet[2].ipv4.src`.
     pub path: String,
-    /// The value that was found and the allowed ones; a lower-case fragment.
+    /// What is wrong, as a fragment in lower case, for example the value that was found and the allowed values.
     pub message: String,
     /// The remedy, if the message does not say it.
     pub hint: Option<String>,
-    /// Byte range in the source text, when it came from text.
+    /// Byte range of the value in the text of the document; `None` if the problem has no position.
     pub span: Option<(usize, usize)>,
-    /// Line and column, from 1.
+    /// Line and column in the text of the document, both counted from 1.
     pub position: Option<(usize, usize)>,
 }
 
@@ -77,7 +77,8 @@ impl fmt::Display for PlanProblem {
 pub struct PlanProblems(pub Vec<PlanProblem>);
 
 impl PlanProblems {
-    /// Removes the positions. For problems of a text that the user has not written: its line numbers would mislead.
+    /// Removes the positions from all problems. Used for documents that packetrig wrote itself: the user has never
+    /// seen their line numbers.
     #[must_use]
     pub fn without_line_numbers(mut self) -> Self {
         for problem in &mut self.0 {

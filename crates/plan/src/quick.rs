@@ -16,12 +16,12 @@ use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, clamp_to_u32};
 use packetrig_wire::tag::TagForm;
 use serde_json::{Value, json};
 
-/// OTG's lowest bit rate: one smallest frame per second, at layer 1.
+/// OTG's lowest bit rate, in bit/s: one smallest frame per second, at layer 1.
 const MIN_BIT_RATE: u64 = 672;
-/// Time slot of a frame that forms a whole burst; the pause after it completes its period.
+/// Time slot of the frame in a burst of one frame. The pause after the slot lasts until the next frame is due.
 const SINGLE_FRAME_SLOT: Nanos = Nanos::from_millis(1);
 
-/// The values of the flags.
+/// The traffic that the command-line flags describe.
 #[derive(Clone, Debug)]
 pub struct QuickPlan {
     /// Locations of the senders; at least one.
@@ -43,17 +43,17 @@ pub struct QuickPlan {
     pub hosts: Option<QuickHosts>,
 }
 
-/// The pattern of senders and receivers.
+/// Which senders send to which receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuickPattern {
     /// Each sender sends every frame to all receivers.
     #[default]
     ToAll,
-    /// The first sender to the first receiver, the second to the second, …
+    /// The first sender sends to the first receiver, the second sender to the second receiver, …
     NToN,
-    /// All senders to the one receiver.
+    /// All senders send to a single receiver.
     NToOne,
-    /// Each sender to each receiver, in separate streams.
+    /// Each sender sends to each receiver, in separate streams.
     Mesh,
 }
 
@@ -67,7 +67,7 @@ impl QuickPattern {
         }
     }
 
-    /// The reason why these numbers of senders and receivers do not fit the pattern.
+    /// The reason why the pattern does not allow these numbers of senders and receivers; `None` if it does.
     pub fn explain_mismatch(self, tx: usize, rx: usize) -> Option<String> {
         match self {
             Self::NToN if tx != rx => {
@@ -79,7 +79,7 @@ impl QuickPattern {
         }
     }
 
-    /// The sets of receivers that sender `tx` has a stream for.
+    /// The sets of receivers that sender `tx` sends to, each set in streams of its own.
     fn receiver_sets(self, tx: usize, rx: usize) -> Vec<Vec<usize>> {
         match self {
             Self::ToAll | Self::NToOne => vec![(0..rx).collect()],
@@ -128,9 +128,9 @@ pub enum QuickLength {
     Continuous,
 }
 
-/// The smallest frames of a mix: 64 bytes, or more if the headers and the whole test tag need more.
+/// Size of the smallest frames of the IMIX: 64 bytes, or more if the headers and the whole test tag need more.
 pub fn least_imix_size(has_vlan: bool, is_ipv6: bool) -> FrameSize {
-    /// Bytes of both headers and the FCS.
+    /// Bytes of the Ethernet header, the UDP header and the FCS.
     const ETHERNET_AND_UDP_BYTES: u32 = 14 + 8 + 4;
     let vlan = if has_vlan { 4 } else { 0 };
     let ip = if is_ipv6 { 40 } else { 20 };
@@ -140,16 +140,17 @@ pub fn least_imix_size(has_vlan: bool, is_ipv6: bool) -> FrameSize {
 
 /// One stream of a sender.
 struct SenderStream<'a> {
-    /// Number of the stream, from 0.
+    /// Number of the stream among those of its sender, from 0.
     n: u32,
-    /// The number of the sender's streams.
+    /// Number of streams of the sender.
     of: u32,
     tx: usize,
     receivers: &'a [usize],
 }
 
 impl SenderStream<'_> {
-    /// Its share of `whole`, the sender's load. The shares of all streams of the sender add up to `whole`.
+    /// Returns the stream's share of `whole`, the sender's load. The shares of all streams of the sender
+    /// add up to `whole`.
     fn share_of_load(&self, whole: u64) -> u64 {
         let streams = u64::from(self.of);
         // The first streams send one more, so that the shares add up to the whole.
@@ -163,16 +164,16 @@ struct StreamPace {
     duration: Value,
 }
 
-fn pps_rate(pps: u64) -> Value {
+fn pps_rate_to_json(pps: u64) -> Value {
     json!({"choice": "pps", "pps": pps})
 }
 
-fn fixed_value(value: impl Into<Value>) -> Value {
+fn constant_pattern_to_json(value: impl Into<Value>) -> Value {
     let value: Value = value.into();
     json!({"choice": "value", "value": value})
 }
 
-/// The names of the ports of one side: `tx`, or `tx1`, `tx2`, … if there are several.
+/// The names of `count` senders (`side` is `tx`) or receivers (`rx`): `tx`, or `tx1`, `tx2`, … if there are several.
 fn port_names(side: &str, count: usize) -> Vec<String> {
     match count {
         1 => vec![side.to_owned()],
@@ -214,14 +215,14 @@ impl QuickPlan {
     }
 
     fn build_flow_json(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
-        let pace = self.stream_pace(stream);
+        let pace = self.compute_stream_pace(stream);
         let ports = json!({"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}});
         let ends = self.hosts.as_ref().map_or(ports, QuickHosts::device_endpoints_value);
         let mut flow = json!({
             "name": self.flow_name(stream, tx_name, rx_names),
             "tx_rx": ends,
             "packet": self.build_packet_json(stream),
-            "size": self.size_value(),
+            "size": self.frame_size_to_json(),
             "rate": pace.rate,
             "duration": pace.duration,
             "metrics": {"enable": true, "loss": true, "timestamps": true,
@@ -249,7 +250,7 @@ impl QuickPlan {
         self.tx.len() == 1 && (self.pattern != QuickPattern::Mesh || self.rx.len() == 1)
     }
 
-    fn size_value(&self) -> Value {
+    fn frame_size_to_json(&self) -> Value {
         match self.size {
             QuickSize::Fixed(size) => json!({"choice": "fixed", "fixed": size.bytes()}),
             QuickSize::Range(min, max) => {
@@ -271,7 +272,7 @@ impl QuickPlan {
         }
     }
 
-    fn stream_pace(&self, stream: &SenderStream<'_>) -> StreamPace {
+    fn compute_stream_pace(&self, stream: &SenderStream<'_>) -> StreamPace {
         let streams = u64::from(stream.of);
         // OTG's least `pps` is 1 and its least `bps` is 672: slower loads become bursts of one frame.
         let slow = match self.rate {
@@ -280,7 +281,7 @@ impl QuickPlan {
                 // Only whole numbers that give every stream at least 1 pps can be written as `pps`.
                 if FrameRate::per_second(whole) == Some(rate) && whole >= streams {
                     return StreamPace {
-                        rate: pps_rate(stream.share_of_load(whole)),
+                        rate: pps_rate_to_json(stream.share_of_load(whole)),
                         duration: self.duration_value(),
                     };
                 }
@@ -298,26 +299,27 @@ impl QuickPlan {
                 FrameRate::from_bits(bits, size.bytes, size.frames)
             }
             Rate::Share(share) => {
-                // Seven decimals are exact, and a float has twice as many.
+                // A percentage of billionths has seven decimals; an `f64` has twice as many digits.
                 let percentage = stream.share_of_load(share.billionths()) as f64 / 1e7;
                 let rate = json!({"choice": "percentage", "percentage": percentage});
                 return StreamPace { rate, duration: self.duration_value() };
             }
         };
-        // A rate that rounds to zero has a period without end.
+        // A rate that rounds to zero gets the longest possible period.
         let period = slow.map_or(Nanos::MAX, |rate| rate.due_time(streams));
         if period > SINGLE_FRAME_SLOT {
             return StreamPace {
-                rate: pps_rate(1_000_000_000 / SINGLE_FRAME_SLOT.as_u64()),
+                rate: pps_rate_to_json(1_000_000_000 / SINGLE_FRAME_SLOT.as_u64()),
                 duration: self.single_frame_bursts(period),
             };
         }
-        // Faster than 1000/s, but no whole number: the next whole rate differs by less than a thousandth.
-        let rate = pps_rate((1_000_000_000 / period.as_u64().max(1)).max(1));
+        // The rate is at least 1000/s and no whole number: the next whole rate differs by less than a thousandth.
+        let rate = pps_rate_to_json((1_000_000_000 / period.as_u64().max(1)).max(1));
         StreamPace { rate, duration: self.duration_value() }
     }
 
-    /// One frame per period, as bursts of one: OTG's rates are whole numbers per second.
+    /// The duration of a stream with one frame per period, as bursts of one frame: OTG's rates are
+    /// whole numbers per second.
     fn single_frame_bursts(&self, period: Nanos) -> Value {
         let bursts = match self.length {
             // The number is rounded up, and is at least one: a run shorter than one period still
@@ -337,7 +339,8 @@ impl QuickPlan {
         least_imix_size(self.vlan.is_some(), self.ipv6)
     }
 
-    /// OTG's predefined `imix`, size and weight, with room for the headers.
+    /// The sizes and weights of OTG's predefined `imix`; the smallest size is raised if headers and test
+    /// tag need more room.
     fn imix_sizes_and_weights(&self) -> [(u32, u32); 3] {
         [(self.least_imix_size().bytes(), 7), (570, 4), (1518, 1)]
     }

@@ -1,8 +1,8 @@
 //! Finds all MAC and IP addresses that the frames of a stream can have as destinations.
 //!
-//! It does not judge the destinations; the permit of a machine's owner does. [`PlanDestinations::open`] lists reasons
-//! why a frame could go to other addresses: for example a type that announces a missing IP packet, headers given as
-//! bytes, or frames of a file.
+//! It does not decide whether a destination is allowed; the node permit of a machine's owner does.
+//! [`PlanDestinations::open`] lists reasons why a frame could go to other addresses: for example an EtherType that
+//! announces a missing IP header, headers given as bytes, or frames from a file.
 //!
 //! Invariant: every destination of a frame is in [`PlanDestinations::targets`], or `open` has a reason why it is not.
 
@@ -15,15 +15,15 @@ use packetrig_wire::header::{
 use packetrig_wire::pattern::FieldPattern;
 use std::net::IpAddr;
 
-/// Longest list of single values; more of them become a range.
+/// Maximum number of values in a list; more values become a range.
 const MAX_VALUES: u64 = 65_536;
-/// EtherTypes of PPPoE, which has no header here. Its content has addresses.
+/// EtherTypes of PPPoE. packetrig has no PPPoE header, but the payload of PPPoE can have addresses.
 const PPPOE_ETHERTYPES: [u16; 2] = [0x8863, 0x8864];
 
 /// The reason in [`PlanDestinations::open`] for a stream whose destination MAC address is not known yet.
-pub const RESOLVED_MAC_REASON: &str = "its MAC address is resolved when the run starts";
+pub const UNKNOWN_MAC_REASON: &str = "its MAC address is resolved when the run starts";
 
-/// The values of a field over all frames.
+/// The values that a field has in all frames of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValues {
     List(Vec<u128>),
@@ -49,7 +49,7 @@ pub struct PlanTarget {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanDestinations {
-    /// Destination addresses that its frames can have.
+    /// Destination addresses that the frames of the stream can have.
     pub targets: Vec<PlanTarget>,
     /// Reasons why frames could go elsewhere; each a fragment: `its frames are read from a file`.
     pub open: Vec<String>,
@@ -60,7 +60,7 @@ impl FieldValues {
         // A shift by 128 bits would overflow.
         let mask = if bits >= 128 { u128::MAX } else { (1 << bits) - 1 };
         match pattern {
-            // Values drawn within the field's width stay between the bounds.
+            // If both bounds fit into the field, all random values are between them.
             FieldPattern::Random { min, max, .. } if *max <= mask && min <= max => Self::Range(*min, *max),
             FieldPattern::Random { .. } => Self::Range(0, mask),
             _ if pattern.period() <= MAX_VALUES => {
@@ -104,7 +104,7 @@ fn list_field_values(header: &PacketHeader, field: &FieldDef) -> Option<FieldVal
 }
 
 impl Stream {
-    /// The possible destinations of its frames.
+    /// Finds all addresses that the frames of the stream can have as destinations.
     pub fn find_possible_destinations(&self) -> PlanDestinations {
         let mut reach = PlanDestinations::default();
         let template = match &self.frames {
@@ -115,7 +115,7 @@ impl Stream {
             }
         };
         if self.awaits.is_some() {
-            reach.open.push(RESOLVED_MAC_REASON.to_owned());
+            reach.open.push(UNKNOWN_MAC_REASON.to_owned());
         }
         // OTG: an empty `packet` list means one Ethernet header.
         let plain = [PacketHeader::new(HeaderKind::Ethernet)];
@@ -148,8 +148,8 @@ impl PlanDestinations {
 
     fn add_header(&mut self, header: &PacketHeader, next: Option<HeaderKind>, below_ip: bool) {
         let kind = header.kind();
-        // After an IP header, bytes are payload: the packet goes where that header says. Before it, they could be any
-        // header.
+        // After an IP header, given bytes are payload: the IP header decides where the packet goes. Before an IP
+        // header, they could be any header.
         if kind == HeaderKind::Custom && !below_ip {
             self.open.push("a header of its frames is given as bytes".to_owned());
         }
@@ -174,7 +174,7 @@ impl PlanDestinations {
         space: NumberSpace,
         next: Option<HeaderKind>,
     ) {
-        // The type of the next header opens no other destination: the addresses of that header are listed.
+        // The number of the header that does follow is no reason, because the addresses of that header are listed.
         let own = next.map_or(&[][..], |next| space.numbers_of(next));
         let carriers = address_carrying_numbers(space).into_iter();
         let hidden = carriers.filter(|one| values.contains_value((*one).into()) && !own.contains(one)).min();
@@ -191,8 +191,8 @@ fn begins_with_destination_mac(kind: HeaderKind) -> bool {
     kind.fields().iter().any(|field| field.at == 0 && field.form == destination)
 }
 
-/// Family of the address if frames go to it; `None` for a source, for a target that is 0 because the frame asks for it
-/// (ARP), and for a field that is no address.
+/// Family of the addresses in a field if frames go to them; `None` for a source address, for a target address that is 0
+/// because the frame asks for it (ARP), and for a field that is no address.
 fn address_family_if_destination(form: FieldNotation, values: &FieldValues) -> Option<AddressFamily> {
     match form.address_role()? {
         AddressRole::Source => return None,
@@ -207,7 +207,7 @@ fn address_family_if_destination(form: FieldNotation, values: &FieldValues) -> O
     }
 }
 
-/// The numbers with which a field can announce a packet that has its own destination.
+/// The number space of a field that can announce a header with its own destination; `None` for any other field.
 fn find_announced_number_space(field: &FieldDef) -> Option<NumberSpace> {
     match field.absent {
         // An IP packet goes to the destination of its header, and its content is payload.
@@ -217,16 +217,16 @@ fn find_announced_number_space(field: &FieldDef) -> Option<NumberSpace> {
     }
 }
 
-/// Numbers of content that can have its own addresses. A listed header without addresses does no harm: it only
-/// makes the check stricter.
+/// The numbers of all headers of a number space that can have addresses of their own. Some listed headers have no
+/// addresses: this only makes the check stricter.
 fn address_carrying_numbers(space: NumberSpace) -> Vec<u16> {
     let numbers = HeaderKind::ALL.into_iter().flat_map(|kind| space.numbers_of(kind)).copied();
     let others = if space == NumberSpace::EtherType { &PPPOE_ETHERTYPES[..] } else { &[] };
     numbers.chain(others.iter().copied()).collect()
 }
 
-/// Addresses that emulated interfaces of a port claim or ask for: their own addresses and the
-/// addresses of their gateways.
+/// Addresses that the emulated interfaces of a port answer for or resolve: their own addresses and those of their
+/// gateways, each with the name of its interface.
 pub fn list_interface_addresses(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
     let own = plan.interfaces.iter().filter(|interface| interface.port == port);
     own.flat_map(|interface| {

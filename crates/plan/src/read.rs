@@ -36,7 +36,7 @@ const UNSUPPORTED_TEXT: &str = "packetrig does not do this yet";
 pub(crate) fn read_plan(text: &str, options: PlanParseOptions) -> Result<Plan, PlanProblems> {
     let root = document::parse_document(text).map_err(|problem| PlanProblems(vec![problem.shorten()]))?;
     let notes = ProblemCollector::default();
-    // OTG's default of `auto_start_all`, which also applies without `options`.
+    // OTG's default of `auto_start_all`, which also applies to a document without `options`.
     let mut plan = Plan { auto_start: true, ..Plan::default() };
     if let Some(config) = DocumentItem::from_root(&root, &notes).as_object() {
         read_config(&config, options, &mut plan);
@@ -69,7 +69,8 @@ fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mu
         let why = "packetrig has nothing to tune here";
         settings.ignore_members(&["per_port_options"], why);
         if let Some(port) = settings.read_object("port_options") {
-            // OTG could take a port from another user. packetrig locks ports, so the key is read and has no effect.
+            // In OTG, this flag takes a port away from another user. packetrig locks ports, so the flag is read
+            // but has no effect.
             port.read_flag("location_preemption", false);
             port.ignore_members(&["data_integrity", "frame_ordering_mode"], why);
             port.refuse_unread_members();
@@ -115,7 +116,7 @@ impl<'a> NamedObjectPaths<'a> {
     }
 }
 
-/// The names of the ports. A map, because a document may refer to them any number of times.
+/// The names of the ports, with their indices in a map, because a document may refer to ports any number of times.
 #[derive(Debug)]
 struct PortNames {
     names: Vec<String>,
@@ -134,14 +135,14 @@ impl PortNames {
     }
 }
 
-/// The index of the port that an item names. An unknown name is recorded as a problem.
+/// Returns the index of the port that an item names. `None` if there is no such port, which is recorded as an error.
 fn resolve_port_name(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     let name = item.as_text()?;
     let found = ports.indexes.get(name).copied();
     if found.is_none() {
         let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MAX_HINT_CANDIDATES).collect();
         let mut problem = crate::PlanProblem::error(&*item.path, format!("there is no port `{name}`"));
-        // No hint is made from a part of the names: the intended name may be in the other part.
+        // No hint is made if `names` does not have all names: the intended name may be missing.
         if let Some(near) = nearest_name(name, &names).filter(|_| names.len() == ports.names.len()) {
             problem = problem.with_hint(format!("did you mean `{near}`?"));
         } else if !names.is_empty() && names.len() <= 8 {

@@ -1,4 +1,5 @@
-//! Typed access to the tree. Every problem is recorded with its path, and no key that has a value is skipped silently.
+//! Typed access to the tree of a document. Every problem is recorded with its path, and no key that has a
+//! value is skipped silently.
 //!
 //! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::refuse_unread_members`] reports
 //! the remaining keys as unknown. Keys that OTG has and packetrig does not are refused with
@@ -17,7 +18,8 @@ pub(crate) struct ProblemCollector {
     unlisted: Cell<usize>,
 }
 
-/// Maximum number of listed problems: a hostile document has millions. Beyond this, an error replaces a warning.
+/// Maximum number of listed problems: a hostile document can have millions. If the list is full, a further
+/// error replaces a warning.
 const MAX_NOTES: usize = 1_000;
 
 impl ProblemCollector {
@@ -30,7 +32,7 @@ impl ProblemCollector {
             noted.push(problem);
             return;
         }
-        // This count includes a warning that an error replaces: the number of all problems does not change.
+        // Either the new problem or the warning that it replaces is not listed: in both cases, one more is unlisted.
         self.unlisted.set(self.unlisted.get() + 1);
         if is_warning || self.warnings.get() == 0 {
             return;
@@ -46,13 +48,14 @@ impl ProblemCollector {
         self.noted.borrow().len() >= MAX_NOTES
     }
 
-    /// The listed problems, in document order. If there are more, the last entry has their number.
+    /// The listed problems, in document order. If some were not listed, an additional last entry says how many.
     pub(crate) fn into_problems(self) -> Vec<PlanProblem> {
         let mut problems = self.noted.into_inner();
         // Problems without a position come last. The sort is stable, so problems at one position stay in order.
         problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
         if self.unlisted.get() > 0 {
-            // An error is unlisted only if all listed problems are errors, so the worst listed is the worst.
+            // An error is unlisted only if all listed problems are errors, so no unlisted problem is worse than
+            // the worst listed one.
             let worst =
                 problems.iter().map(|problem| problem.severity).max().unwrap_or(ProblemSeverity::Error);
             let message = format!("{} more problems are not listed", self.unlisted.get());
@@ -62,7 +65,7 @@ impl ProblemCollector {
     }
 }
 
-/// A value and its path.
+/// A value of the document, with its path.
 #[derive(Clone, Debug)]
 pub(crate) struct DocumentItem<'a> {
     pub(crate) path: String,
@@ -94,11 +97,11 @@ impl<'a> DocumentItem<'a> {
     pub(crate) fn as_object(&self) -> Option<DocumentObject<'a>> {
         match &self.node.value {
             DocumentValue::Object(members) => Some(DocumentObject::new(self.clone(), members)),
-            // In YAML, a member without a value is null. All its members then have their defaults.
+            // In YAML, a member without a value is null. It counts as an object whose members all have their defaults.
             DocumentValue::Null => Some(DocumentObject::new(self.clone(), &[])),
             _ if self.path.is_empty() => {
                 let problem = PlanProblem::error("", "a plan must be an object with ports and flows");
-                self.add_problem(problem.with_hint("see examples/first-run.yaml"));
+                self.add_problem(problem.with_hint("`packetrig docs plan` describes plans"));
                 None
             }
             _ => {
@@ -112,7 +115,8 @@ impl<'a> DocumentItem<'a> {
         self.clone().iter_items().collect()
     }
 
-    /// The items of a list, one at a time: in a long list, the paths take more memory than the values.
+    /// Returns the items of a list one at a time: the paths of a long list would take more memory than its values. A
+    /// value that is not a list is an error and has no items.
     fn iter_items(self) -> impl ExactSizeIterator<Item = Self> + use<'a> {
         let items: &'a [DocumentNode<'a>] = if let DocumentValue::List(items) = &self.node.value {
             items
@@ -140,7 +144,7 @@ impl<'a> DocumentItem<'a> {
             None => text.parse(),
         };
         match read {
-            // `parse` accepts `+5`, but no document means it.
+            // `parse` accepts `+5`, which JSON does not allow.
             _ if text.contains('+') => self.report_invalid_number(text, least, most),
             Ok(value) if (least..=most).contains(&value) => Some(value),
             _ => self.report_invalid_number(text, least, most),
@@ -153,7 +157,7 @@ impl<'a> DocumentItem<'a> {
     }
 }
 
-/// An object being read.
+/// An object that is being read. It remembers which of its members were read.
 #[derive(Debug)]
 pub(crate) struct DocumentObject<'a> {
     pub(crate) item: DocumentItem<'a>,
@@ -168,31 +172,31 @@ impl<'a> DocumentObject<'a> {
         Self { item, members, asked: RefCell::default(), refused: RefCell::default() }
     }
 
-    /// Keeps names that packetrig refuses out of all hints.
+    /// Excludes names that packetrig refuses from all hints.
     pub(crate) fn exclude_from_hints(&self, names: &[&'static str]) {
         self.refused.borrow_mut().extend(names);
     }
 
-    /// The names among these that packetrig supports.
+    /// Returns those of `names` that packetrig does not refuse.
     fn supported_names(&self, names: &[&'static str]) -> Vec<&'static str> {
         let refused = self.refused.borrow();
         names.iter().copied().filter(|name| !refused.contains(name)).collect()
     }
 
-    /// A member that is present and not null.
+    /// Returns the member of this name if it is present and not null. From then on, the name counts as known.
     pub(crate) fn read_member(&self, name: &'static str) -> Option<DocumentItem<'a>> {
         self.asked.borrow_mut().push(name);
-        // OTG: `null` is absent.
+        // In OTG, a member that is null counts as absent.
         self.present_member(name).filter(|item| item.node.value != DocumentValue::Null)
     }
 
-    /// A member that is present, even if it is null. In a union, null means an object with all defaults.
+    /// Returns the member of this name, even if it is null: in a union, null means an object with all defaults.
     fn present_member(&self, name: &str) -> Option<DocumentItem<'a>> {
-        Some(self.item_at(name, document::find_member(self.members, name)?))
+        Some(self.make_member_item(name, document::find_member(self.members, name)?))
     }
 
-    /// The present members among `words`: either the null ones, or the non-null ones.
-    fn present_words(&self, words: &[&'static str], is_null: bool) -> Vec<&'static str> {
+    /// Returns those of `words` that name a member which is present: null members if `is_null`, otherwise the others.
+    fn list_present_members(&self, words: &[&'static str], is_null: bool) -> Vec<&'static str> {
         let mut present = words.to_vec();
         present.retain(|word| {
             let node = document::find_member(self.members, word);
@@ -201,7 +205,7 @@ impl<'a> DocumentObject<'a> {
         present
     }
 
-    fn item_at(&self, name: &str, node: &'a DocumentNode<'a>) -> DocumentItem<'a> {
+    fn make_member_item(&self, name: &str, node: &'a DocumentNode<'a>) -> DocumentItem<'a> {
         let dot = if self.item.path.is_empty() { "" } else { "." };
         DocumentItem { path: format!("{}{dot}{name}", self.item.path), node, notes: self.item.notes }
     }
@@ -218,7 +222,7 @@ impl<'a> DocumentObject<'a> {
         self.read_member(name).map(|item| item.as_list()).unwrap_or_default()
     }
 
-    /// The items of a list that may be long, one at a time; `None` if it is missing.
+    /// Returns the items of the list `name` one at a time, because the list may be long; `None` if it is missing.
     pub(crate) fn iter_items(
         &self,
         name: &'static str,
@@ -230,7 +234,8 @@ impl<'a> DocumentObject<'a> {
         self.read_member(name)?.as_object()
     }
 
-    /// A whole number, or its default.
+    /// Reads a whole number from `least` to `most`. An absent member gives the default; an invalid one too,
+    /// and is an error.
     pub(crate) fn read_number(&self, name: &'static str, default: u64, least: u64, most: u64) -> u64 {
         let read = self.read_member(name).and_then(|item| item.as_number(least.into(), most.into()));
         read.and_then(|value| u64::try_from(value).ok()).unwrap_or(default)
@@ -249,7 +254,7 @@ impl<'a> DocumentObject<'a> {
         }
     }
 
-    /// One of `words`, or the default.
+    /// Reads one of `words`. An absent member gives the default; another word too, and is an error.
     pub(crate) fn read_word(
         &self,
         name: &'static str,
@@ -268,15 +273,16 @@ impl<'a> DocumentObject<'a> {
         })
     }
 
-    /// An OTG union: `choice` names the member that counts. Without `choice`, the only member that is present counts,
-    /// else the default. A member that contradicts `choice` is an error. A word need not have a member of that name.
+    /// Reads an OTG union and returns the name of the member to use: the word of `choice`; without `choice`, the first
+    /// member that is present, or the default. Any other member that is present is an error. A word need not have a
+    /// member of that name.
     pub(crate) fn read_choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
-        // All words count as read: a member that was not chosen is a conflict, and not an unknown field.
+        // All words count as read: a member that was not chosen is reported as a conflict, not as an unknown field.
         self.asked.borrow_mut().extend(words);
-        let given = self.present_words(words, false);
+        let given = self.list_present_members(words, false);
         // In YAML, `- ethernet:` is an Ethernet header with all defaults, although its value is null. Beside another
-        // member, null is absent.
-        let inferred = match (&given[..], &self.present_words(words, true)[..]) {
+        // member, a null member counts as absent.
+        let inferred = match (&given[..], &self.list_present_members(words, true)[..]) {
             ([first, ..], _) | ([], [first]) => first,
             _ => default,
         };
@@ -293,7 +299,8 @@ impl<'a> DocumentObject<'a> {
         chosen
     }
 
-    /// The chosen member of a union as an object. An absent one is an empty object with the path of the union.
+    /// Returns the chosen member of a union as an object. If it is absent, returns an empty object with the
+    /// path of the union.
     pub(crate) fn chosen_member_object(&self, name: &'static str) -> Option<Self> {
         match self.present_member(name) {
             Some(item) => item.as_object(),
@@ -302,7 +309,7 @@ impl<'a> DocumentObject<'a> {
         }
     }
 
-    /// Refuses keys that packetrig does not support: an error for each, unless it is empty.
+    /// Adds an error for each of these members that is present and not empty: packetrig does not support them.
     pub(crate) fn refuse_members(&self, names: &[&'static str], why: &str) {
         self.exclude_from_hints(names);
         for name in names {
@@ -312,7 +319,7 @@ impl<'a> DocumentObject<'a> {
         }
     }
 
-    /// Warns of keys that have no effect here.
+    /// Adds a warning for each of these members that is present and not empty: they have no effect in packetrig.
     pub(crate) fn ignore_members(&self, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(item) = self.read_member(name).filter(|item| !is_empty_value(item.node)) {
@@ -321,7 +328,7 @@ impl<'a> DocumentObject<'a> {
         }
     }
 
-    /// Reports keys that were not read as unknown.
+    /// Adds an error "unknown field" for each member that nothing has read.
     pub(crate) fn refuse_unread_members(self) {
         let asked = self.asked.borrow();
         let known = self.supported_names(&asked);
@@ -332,21 +339,21 @@ impl<'a> DocumentObject<'a> {
             let dot = if self.item.path.is_empty() { "" } else { "." };
             let path = format!("{}{dot}{key}", self.item.path);
             let problem = PlanProblem::error(path, format!("unknown field `{key}`"));
-            // Unlisted problems get no hints: finding a hint compares the key with all names.
+            // Unlisted problems get no hints, because a search for a hint compares the key with all names.
             let hint = if self.item.notes.is_full() {
                 None
             } else if let Some(near) = nearest_name(key, &known) {
                 Some(format!("did you mean `{near}`?"))
             } else {
-                (!known.is_empty()).then(|| format!("known fields: {}", unique_names(&known)))
+                (!known.is_empty()).then(|| format!("known fields: {}", join_unique_names(&known)))
             };
             self.item.notes.add_problem(place.locate_problem(PlanProblem { hint, ..problem }));
         }
     }
 }
 
-/// Names, each once, in the order in which they were read.
-fn unique_names(names: &[&str]) -> String {
+/// Joins the names with commas, each name once, in their first order.
+fn join_unique_names(names: &[&str]) -> String {
     let mut once: Vec<&str> = Vec::new();
     for name in names {
         if !once.contains(name) {

@@ -1,7 +1,7 @@
 //! A capture file as the source of a stream's frames.
 //!
 //! OTG has no such source. In packetrig a flow has `x_replay` (see `docs/book/replay.md`), which names the file and
-//! repeats the results of a survey of it. So a plan can be read, bound and reported without opening the file.
+//! contains the results of a survey of the file. So a plan can be read, bound and reported without opening the file.
 //!
 //! This module opens no file. The code that opens the file must check that it is still the surveyed one.
 
@@ -27,7 +27,7 @@ pub enum FrameOrigin {
 }
 
 impl FrameOrigin {
-    /// The template, if there is one.
+    /// The template; `None` for frames from a file.
     pub fn template(&self) -> Option<&FrameTemplate> {
         match self {
             Self::Made(template) => Some(template),
@@ -35,7 +35,7 @@ impl FrameOrigin {
         }
     }
 
-    /// The recording, if there is one.
+    /// The capture file and its replay; `None` for frames made from a template.
     pub fn recording(&self) -> Option<&PlannedRecording> {
         match self {
             Self::Made(_) => None,
@@ -50,7 +50,7 @@ impl FrameOrigin {
         }
     }
 
-    /// The largest frame without its outer 802.1Q tag: an interface accepts a tag in addition to its MTU.
+    /// Size of the largest frame, not counting an outer 802.1Q tag: an interface accepts a tag in addition to its MTU.
     pub fn largest_untagged(&self) -> FrameSize {
         match self {
             Self::Made(template) if template.begins_with_vlan_tag() => {
@@ -90,7 +90,7 @@ pub struct PlannedRecording {
     pub timing: ReplayTiming,
     /// Number of passes; 0 = until stopped.
     pub loops: u64,
-    /// Changes to its frames.
+    /// Changes that the sender makes to the recorded frames.
     pub rewrite: FrameRewrite,
     /// True if frames get the test tag where it fits.
     pub tagged: bool,
@@ -98,7 +98,7 @@ pub struct PlannedRecording {
 }
 
 impl PlannedRecording {
-    /// Number of frames in all passes together; `u64::MAX` if it is sent until stopped.
+    /// Number of frames in all passes together; `u64::MAX` if the recording is sent until stopped.
     pub const fn frames_of_all_passes(&self) -> u64 {
         if self.loops == 0 { u64::MAX } else { self.facts.frames.saturating_mul(self.loops) }
     }
@@ -108,13 +108,13 @@ impl PlannedRecording {
 /// they will be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingFacts {
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub file_size: u64,
     pub frames: u64,
     /// Bytes of all frames, FCS included.
     pub bytes: u64,
     pub largest: FrameSize,
-    /// The largest frame, without an 802.1Q tag behind its addresses: an interface accepts a tag in
+    /// Size of the largest frame, not counting an 802.1Q tag after its MAC addresses: an interface accepts a tag in
     /// addition to its MTU.
     pub largest_untagged: FrameSize,
     /// Time from the first frame to the last.
@@ -148,8 +148,8 @@ impl ReplaySpeed {
         self.millionths
     }
 
-    /// The time that `ns` nanoseconds of the recording take.
-    fn scale_time(self, ns: u128) -> Nanos {
+    /// The time that `ns` nanoseconds of the recording take in the replay.
+    fn replay_duration_of_recorded(self, ns: u128) -> Nanos {
         // 128 bits: the nanoseconds of a long recording times a million overflow 64.
         let scaled = ns.saturating_mul(1_000_000) / u128::from(self.millionths);
         Nanos::new(clamp_to_u64(scaled))
@@ -187,16 +187,19 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl PlannedRecording {
-    /// The due time, from the start of the run, of the frame in pass `pass` (counted from 0) that was recorded
-    /// `since_first` after the first one; 0 if the timing is not the recorded one. The pause between two passes is the
-    /// mean distance of frames. The time is computed from the origin, so that it does not drift.
+    /// Returns when a frame is due, from the start of the run: the frame of pass `pass` (counted from 0) that was
+    /// recorded `since_first` after the first frame. Returns 0 if frames are not sent at their recorded times. Between
+    /// two passes there is a pause of the mean time between two frames. The time is computed from the start of the run,
+    /// not from frame to frame, so that it does not drift.
     pub fn due_time(&self, pass: u64, since_first: Nanos) -> Nanos {
         let ReplayTiming::Recorded(speed) = self.timing else { return Nanos::ZERO };
-        speed.scale_time(self.time_of_passes(pass).saturating_add(since_first.as_u64().into()))
+        speed.replay_duration_of_recorded(
+            self.recorded_duration_of_passes(pass).saturating_add(since_first.as_u64().into()),
+        )
     }
 
-    /// The recorded time of this many passes, in nanoseconds.
-    fn time_of_passes(&self, passes: u64) -> u128 {
+    /// Duration of this many passes at the recorded speed, each with the pause after it, in nanoseconds.
+    fn recorded_duration_of_passes(&self, passes: u64) -> u128 {
         let span = u128::from(self.facts.span.as_u64());
         let frames = u128::from(self.facts.frames);
         // n frames have n - 1 gaps, and a pass has one more gap to the next pass: span * n / (n - 1). A single frame
@@ -208,7 +211,7 @@ impl PlannedRecording {
     /// The mean frame rate of the recorded timing; `None` for another timing, or if the recording has no duration.
     pub fn mean_rate(&self) -> Option<FrameRate> {
         let ReplayTiming::Recorded(speed) = self.timing else { return None };
-        let length = speed.scale_time(self.time_of_passes(1)).as_u64();
+        let length = speed.replay_duration_of_recorded(self.recorded_duration_of_passes(1)).as_u64();
         // A pass includes the pause to the next one, so the rate holds over any number of passes.
         FrameRate::new(self.facts.frames.saturating_mul(1_000_000_000), length)
     }

@@ -1,4 +1,5 @@
-//! Turns the flags of a replay into a document: OTG with one flow whose frames come from a file (`x_replay`).
+//! Turns the command-line flags of a replay into a document: OTG with one flow whose frames come
+//! from a file (`x_replay`).
 
 use crate::device::format_mac;
 use crate::quick::{QuickHosts, write_yaml};
@@ -7,13 +8,13 @@ use packetrig_units::{FrameRate, Nanos, Rate};
 use packetrig_wire::foreign::{FrameRewrite, VlanEdit};
 use serde_json::{Value, json};
 
-/// The values of the flags.
+/// The values of the flags of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayRequest {
     pub tx: String,
     pub rx: Vec<String>,
     pub recording: PlannedRecording,
-    /// Load, if the timing is even.
+    /// Load; used only if the timing is even.
     pub rate: Option<Rate>,
     /// Emulated hosts on the sender and the only receiver.
     pub hosts: Option<QuickHosts>,
@@ -43,9 +44,9 @@ impl ReplayRequest {
             "metrics": {"enable": self.recording.tagged, "loss": true, "timestamps": true,
                         "latency": {"enable": true, "mode": "cut_through"}},
         });
-        // The reader refuses `rate` beside any other timing.
+        // The reader refuses `rate` together with any other timing.
         if let Some(rate) = self.rate.filter(|_| self.recording.timing == ReplayTiming::Even) {
-            flow["rate"] = rate_document(rate)?;
+            flow["rate"] = replay_rate_to_json(rate)?;
         }
         // Each receiver is expected to get every frame.
         if names.len() > 1 {
@@ -72,7 +73,7 @@ impl ReplayRequest {
 }
 
 impl PlannedRecording {
-    /// The value of `x_replay`.
+    /// The value of `x_replay` for this recording.
     fn to_document(&self) -> Value {
         let facts = &self.facts;
         let mut replay = json!({
@@ -88,13 +89,13 @@ impl PlannedRecording {
             ReplayTiming::Fastest => replay["timing"] = "fastest".into(),
         }
         if !self.rewrite.is_empty() {
-            replay["rewrite"] = rewrite_value(&self.rewrite);
+            replay["rewrite"] = rewrite_to_json(&self.rewrite);
         }
         replay
     }
 }
 
-fn rewrite_value(rewrite: &FrameRewrite) -> Value {
+fn rewrite_to_json(rewrite: &FrameRewrite) -> Value {
     let mut out = json!({});
     if let Some(address) = rewrite.src_mac {
         out["src_mac"] = format_mac(address).into();
@@ -111,7 +112,7 @@ fn rewrite_value(rewrite: &FrameRewrite) -> Value {
     out
 }
 
-fn rate_document(rate: Rate) -> Result<Value, UnrepresentableRate> {
+fn replay_rate_to_json(rate: Rate) -> Result<Value, UnrepresentableRate> {
     Ok(match rate {
         Rate::Frames(rate) => {
             let whole = rate.frames_within(Nanos::from_secs(1));
@@ -121,7 +122,7 @@ fn rate_document(rate: Rate) -> Result<Value, UnrepresentableRate> {
             json!({"choice": "pps", "pps": whole})
         }
         Rate::Bits(bits) => json!({"choice": "bps", "bps": bits.bits_per_second()}),
-        // Seven decimals are exact, and a float has twice as many.
+        // A percentage of billionths has seven decimals; an `f64` has twice as many digits.
         Rate::Share(share) => json!({"choice": "percentage", "percentage": share.billionths() as f64 / 1e7}),
     })
 }
@@ -240,6 +241,6 @@ mod tests {
         for path in ["size", "x_replay.rewrite.vlan", "x_replay.facts.frames", "x_replay.more"] {
             assert!(paths.contains(&format!("flows[0].{path}").as_str()), "{paths:?}");
         }
-        assert!("0.5pps".parse().is_ok_and(|rate| rate_document(rate).is_err()));
+        assert!("0.5pps".parse().is_ok_and(|rate| replay_rate_to_json(rate).is_err()));
     }
 }

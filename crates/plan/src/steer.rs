@@ -1,7 +1,7 @@
 //! Changes while a plan runs: single streams begin, pause and end, rates and sizes change, streams are added.
 //!
-//! The lists of streams and ports only grow. An index means the same stream during the whole run, even after
-//! its flow was removed from the document.
+//! The list of streams only grows, and the ports stay the same. So an index means the same stream during the whole run,
+//! even after its flow was removed from the document.
 
 use crate::device::Mac;
 use crate::growth::{PlanDocument, SentDocument};
@@ -14,26 +14,27 @@ use std::net::IpAddr;
 /// A change of an open run. Streams and ports are given by index.
 ///
 /// `D` says how far the document of [`PlanChange::Replan`] is processed: a [`SentDocument`] in a message, a
-/// [`PlanDocument`] where it was read, and a [`PlanGrowth`](crate::PlanGrowth) for a rig.
+/// [`PlanDocument`] where it was read, and a [`PlanGrowth`](crate::PlanGrowth) where a rig applies it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanChange<D = SentDocument> {
-    /// Send these from their first frame, with new counts. Streams that are already sending continue undisturbed.
+    /// Send these streams from their first frame, with new counters. Streams that are
+    /// already sending continue unchanged.
     Start(Vec<usize>),
-    /// Stop these; the next start is from the first frame.
+    /// Stop these streams; their next start is from the first frame.
     Stop(Vec<usize>),
-    /// Hold these at their current frame.
+    /// Pause these streams at their current frame.
     Pause(Vec<usize>),
-    /// Continue paused streams; start stopped ones.
+    /// Continue those of these streams that are paused, and start those that are stopped.
     Resume(Vec<usize>),
-    /// Follow this document from now on: rates and sizes of its flows, and its new flows. Flows that it lacks
-    /// are stopped. Ports stay as they are.
+    /// Apply this document: the new rates and sizes of its flows, and its new flows. Flows that the document lacks are
+    /// stopped. The ports stay as they are.
     Replan(D),
     /// Begin or end the captures of these ports. A capture that begins discards its earlier frames.
     Capture { ports: Vec<usize>, on: bool },
-    /// Start or stop the emulated interfaces: their answers, and their questions for neighbours.
+    /// Start or stop the emulated interfaces: whether they answer, and whether they resolve addresses of neighbours.
     Protocols { on: bool },
-    /// Have emulated interfaces send echo requests. The counts that follow report the results.
+    /// Make emulated interfaces send echo requests. Later counts of the run contain the results.
     Ping(Vec<PingRequest>),
     /// Switch the links of these ports up or down.
     Link { ports: Vec<usize>, up: bool },
@@ -42,15 +43,15 @@ pub enum PlanChange<D = SentDocument> {
 /// An echo request to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PingRequest {
-    /// Identifies its result; greater than all numbers before.
+    /// Identifies the result of this request; greater than all earlier numbers.
     pub number: u64,
-    /// Name of the interface or of its address.
+    /// Name of the sending interface, or of one of its addresses.
     pub source: String,
     pub to: IpAddr,
 }
 
 impl<D> PlanChange<D> {
-    /// The same change with another form of its document.
+    /// Converts the document of [`PlanChange::Replan`] with `replan`; other changes stay as they are.
     pub fn try_map_document<T, E>(self, replan: impl FnOnce(D) -> Result<T, E>) -> Result<PlanChange<T>, E> {
         Ok(match self {
             Self::Replan(document) => PlanChange::Replan(replan(document)?),
@@ -65,8 +66,9 @@ impl<D> PlanChange<D> {
         })
     }
 
-    /// True if it makes new segments of streams, which receivers must know before the senders begin with them.
-    pub const fn makes_segments(&self) -> bool {
+    /// True if the change begins new segments of streams: runs of frames with one schedule. Receivers must know a
+    /// segment before its first frame is sent.
+    pub const fn begins_new_segments(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_) | Self::Replan(_))
     }
 
@@ -84,19 +86,20 @@ impl From<PlanChange<PlanDocument>> for PlanChange {
     }
 }
 
-/// The frame at which a stream was held: receivers on other nodes must know it for the next segment.
+/// The frame with which a stream continues. Receivers on other nodes must know it for the stream's next segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldStream {
+pub struct StreamResumePoint {
     pub stream: usize,
-    /// The number that its next frame carries.
+    /// The number that the next frame carries in its test tag.
     pub number: u64,
     /// The index of that frame in the template: 0 after a start, the next one after a pause or a change.
     pub index: u64,
-    /// Destination MAC address, if the stream had to ask for it.
+    /// Destination MAC address, if it was resolved for the stream at run time.
     pub mac: Option<Mac>,
 }
 
-/// Identifies a stream across documents: flow, ports, and its number among streams that have both in common.
+/// Identifies a stream across documents: by its name, its ports, and its number among the streams with the
+/// same name and ports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct StreamKey<'a> {
     name: &'a str,
@@ -118,10 +121,11 @@ fn build_stream_keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
 }
 
 impl Plan {
-    /// Takes over the streams of `newer`, which has the same ports. Known streams are replaced, new ones are added at
-    /// the end, and streams that `newer` lacks stay. Returns the index of each stream of `newer`.
+    /// Adds the streams of `newer`, which has the same ports. A stream that is already in this plan is replaced, a
+    /// new one is added at the end, and a stream that `newer` lacks stays. Returns, for each stream of `newer`, its
+    /// index in this plan.
     // This is not public: a plan that grows has one owner in its process, a `GrowingPlan`.
-    pub(crate) fn grow_with(&mut self, newer: &Self) -> Vec<usize> {
+    pub(crate) fn add_or_replace_streams_of(&mut self, newer: &Self) -> Vec<usize> {
         // A plan may have 65 536 streams, so each key is looked up in a map and not searched in a list.
         let known: HashMap<_, _> = build_stream_keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();
@@ -163,11 +167,11 @@ mod tests {
     #[test]
     fn stream_number_is_stable_as_plan_grows() {
         let mut own = plan(&[("x", "a", 1), ("y", "a", 2)]);
-        assert_eq!(own.grow_with(&plan(&[("y", "a", 5), ("z", "a", 7)])), [1, 2]);
+        assert_eq!(own.add_or_replace_streams_of(&plan(&[("y", "a", 5), ("z", "a", 7)])), [1, 2]);
         let rates = |plan: &Plan| plan.streams.iter().map(|s| format!("{:?}", s.rate)).collect::<Vec<_>>();
         assert_eq!(rates(&own), rates(&plan(&[("x", "a", 1), ("y", "a", 5), ("z", "a", 7)])));
         // Gone and back again, it is the same stream; from another port it is another one.
-        assert_eq!(own.grow_with(&plan(&[("z", "b", 1), ("x", "a", 9)])), [3, 0]);
+        assert_eq!(own.add_or_replace_streams_of(&plan(&[("z", "b", 1), ("x", "a", 9)])), [3, 0]);
         assert_eq!(own.streams.len(), 4);
     }
 }

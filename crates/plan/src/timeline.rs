@@ -5,7 +5,7 @@
 use packetrig_units::{FrameRate, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
-/// The number of frames and their bursts.
+/// How many frames a stream sends, and in which bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SendPattern {
     Endless,
@@ -13,8 +13,8 @@ pub enum SendPattern {
     Frames(u64),
     /// All frames that are due within this time after the first frame.
     Within(Nanos),
-    /// Bursts of `frames` at the stream's rate, `pause` between the end of a burst's last frame slot
-    /// and the next burst.
+    /// Bursts of `frames` frames at the stream's rate. `pause` is the time from the end of a burst's last frame slot
+    /// to the next burst.
     Bursts {
         /// Number of bursts; 0 = until stopped.
         bursts: u64,
@@ -42,15 +42,15 @@ impl StreamTimeline {
                 let within = n % frames;
                 let pauses = u128::from(pause.as_u64()) * u128::from(burst);
                 let pauses = Nanos::new(clamp_to_u64(pauses));
-                // Computed from the number of all frames before, not burst by burst: rounding errors of bursts do not
-                // add up.
+                // Computed from the number of all earlier frames, not burst by burst, so that rounding errors
+                // do not add up.
                 self.delay + self.rate.due_time(burst.saturating_mul(frames).saturating_add(within)) + pauses
             }
             _ => self.delay + self.rate.due_time(n),
         }
     }
 
-    /// Number of all frames; `None` if it sends until stopped.
+    /// Number of all frames; `None` if the stream sends until stopped.
     pub fn total_frames(&self) -> Option<u64> {
         match self.shape {
             SendPattern::Endless | SendPattern::Bursts { bursts: 0, .. } => None,
@@ -62,7 +62,7 @@ impl StreamTimeline {
 
     /// Number of frames that are due before `elapsed` since the start of the run (never more than `total_frames`).
     pub fn frames_due_before(&self, elapsed: Nanos) -> u64 {
-        // "Before" excludes the time itself: a frame that is due exactly now does not count yet.
+        // "Before" excludes the time itself: a frame that is due exactly at `elapsed` does not count yet.
         if elapsed <= self.delay {
             return 0;
         }
@@ -71,7 +71,7 @@ impl StreamTimeline {
             SendPattern::Bursts { frames, pause, .. } => {
                 let burst = self.last_burst_before(elapsed, frames, pause);
                 // After subtracting the earlier pauses, the frames are evenly spaced. In the pause after the
-                // burst, the clamp keeps the count at its end.
+                // burst, the clamp keeps the count at the last frame of the burst.
                 let pauses = Nanos::new(burst.saturating_mul(pause.as_u64()));
                 let begun = burst.saturating_mul(frames);
                 self.rate
@@ -80,15 +80,15 @@ impl StreamTimeline {
             }
             _ => self.rate.frames_within(since),
         };
-        // The limit of frames may be reached before the time is.
+        // The stream may have sent all its frames before this time.
         due.min(self.total_frames().unwrap_or(u64::MAX))
     }
 
-    /// The last burst with a first frame due before `elapsed`, which is after `delay`.
+    /// Number of the last burst whose first frame is due before `elapsed`. `elapsed` must be after `delay`.
     fn last_burst_before(&self, elapsed: Nanos, frames: u64, pause: Nanos) -> u64 {
         let since = u128::from(elapsed.saturating_sub(self.delay).as_u64());
-        // A first estimate by division. The length of one burst is rounded to a nanosecond, so divide by that of many
-        // bursts together (about 2^40 ns); the loops below then correct it by a burst or two.
+        // A first estimate by division. The length of one burst is rounded to a nanosecond, so the divisor is the
+        // length of many bursts together (about 2^40 ns). The loops below then correct the estimate by a burst or two.
         let many = clamp_to_u64((1 << 40) / self.duration_of_bursts(1, frames, pause).max(1)).max(1);
         let length = self.duration_of_bursts(many, frames, pause).max(1);
         let mut burst = clamp_to_u64(since * u128::from(many) / length);
@@ -112,7 +112,7 @@ impl StreamTimeline {
     /// stopped.
     pub fn end_time(&self) -> Option<Nanos> {
         match self.shape {
-            // The stream holds its time limit to the end, although its last frame is due earlier.
+            // A stream with a time limit ends at the limit, although its last frame is due earlier.
             SendPattern::Within(time) => Some(self.delay + time),
             SendPattern::Bursts { frames, .. } => {
                 let last = self.total_frames()?.saturating_sub(1);

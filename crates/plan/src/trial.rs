@@ -1,4 +1,4 @@
-//! Documents of trials: the traffic of a plan, or of flags, at another load and for another duration.
+//! Documents of trials: the traffic of a plan, or of command-line flags, at another load and for another duration.
 //!
 //! A trial keeps ports, addresses and the share of each flow. It replaces rates, durations and, if asked, sizes, and it
 //! has no captures. So a trial is an ordinary document, and its run is an ordinary run.
@@ -15,8 +15,9 @@ use loads::StreamLoad;
 use packetrig_units::{BitRate, FrameSize, Nanos};
 use serde_json::{Map, Value, json};
 
-/// Below this many frames per second a whole number of them is too coarse: a trial asks for bits per second instead.
-const COARSE_FRAME_RATE: f64 = 100_000.0;
+/// Below this many frames per second, whole numbers are too coarse steps: a trial gives its load in
+/// bits per second instead.
+const MIN_RATE_FOR_WHOLE_FRAMES: f64 = 100_000.0;
 
 /// The traffic that trials of a test send.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ struct FlowLoad {
     size: Option<FrameSize>,
 }
 
-/// The traffic of one trial.
+/// Frame size, load and duration of one trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialShape {
     /// Size of all frames, FCS included; `None` keeps the sizes of the plan.
@@ -49,7 +50,7 @@ pub struct TrialShape {
     /// Frames per second, all flows and directions together.
     pub frames_per_second: f64,
     pub length: TrialAmount,
-    /// A second load in frames per second that follows at once, and its duration.
+    /// A second load in frames per second that follows without a pause, and its duration.
     pub then: Option<(f64, Nanos)>,
 }
 
@@ -62,8 +63,8 @@ pub enum TrialAmount {
 }
 
 impl TrialTraffic {
-    /// The traffic of a document. `speeds` returns the speed of each port, where it is known. Refuses flows that send
-    /// bursts, have no receiver or are not measured.
+    /// Reads the traffic of a document. `speeds` returns the speed of each port, where it is known. Refuses flows that
+    /// send bursts, have no receiver or are not measured.
     pub fn from_document(
         text: &str,
         reading: PlanParseOptions,
@@ -74,7 +75,8 @@ impl TrialTraffic {
         if !refusals.is_empty() {
             return Err(PlanProblems(refusals));
         }
-        // The tree as well as the plan: a trial changes members of the document, which the plan no longer has.
+        // The tree is parsed in addition to the plan: a trial changes members of the document, which the
+        // plan no longer has.
         let node = document::parse_document(text).map_err(|problem| PlanProblems(vec![*problem]))?;
         let speeds = speeds(&plan);
         // The rates of the plan are the highest load, so they must fit the links before any trial is made.
@@ -94,7 +96,7 @@ impl TrialTraffic {
         self.flows.iter().map(|flow| flow.rate * f64::from(flow.directions)).sum()
     }
 
-    /// The document of a trial.
+    /// Returns the document of a trial as JSON.
     pub fn trial_document(&self, shape: &TrialShape) -> String {
         let mut document = self.document.clone();
         let Some(flows) = document.get_mut("flows").and_then(Value::as_array_mut) else {
@@ -103,21 +105,22 @@ impl TrialTraffic {
         let whole = self.full_load();
         let mut following = Vec::new();
         for (flow, own) in flows.iter_mut().zip(&self.flows) {
-            // One direction's share: a flow in both directions sends its rate twice, and `full_load` has both.
+            // The share of one direction: a flow in both directions sends its rate twice,
+            // and `full_load` includes both.
             let share = own.rate / whole;
             let size = shape.size.or(own.size);
             if let Some(size) = shape.size {
                 set_flow_size(flow, size);
             }
             if let Some((load, time)) = shape.then {
-                following.push(flow_at_second_load(
+                following.push(copy_flow_for_second_load(
                     flow,
-                    rate_value(load * share, size),
+                    trial_rate_to_json(load * share, size),
                     &shape.length,
                     time,
                 ));
             }
-            flow["rate"] = rate_value(shape.frames_per_second * share, size);
+            flow["rate"] = trial_rate_to_json(shape.frames_per_second * share, size);
             flow["duration"] = duration_value(shape.length, share);
         }
         flows.extend(following);
@@ -150,8 +153,8 @@ fn find_stream_problem(stream: &crate::Stream) -> Option<PlanProblem> {
     )))
 }
 
-/// The flow at the second load: it begins when the first one ends.
-fn flow_at_second_load(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Value {
+/// Copies a flow for the second load; the copy begins when the first load ends.
+fn copy_flow_for_second_load(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Value {
     let mut next = flow.clone();
     let name = flow.get("name").and_then(Value::as_str).unwrap_or("stream");
     next["name"] = json!(format!("{name}, then"));
@@ -170,9 +173,9 @@ fn set_flow_size(flow: &mut Value, size: FrameSize) {
     flow["size"] = json!({"choice": "fixed", "fixed": size.bytes()});
 }
 
-fn rate_value(frames_per_second: f64, size: Option<FrameSize>) -> Value {
+fn trial_rate_to_json(frames_per_second: f64, size: Option<FrameSize>) -> Value {
     match size {
-        Some(size) if frames_per_second < COARSE_FRAME_RATE => {
+        Some(size) if frames_per_second < MIN_RATE_FOR_WHOLE_FRAMES => {
             let bits = saturating_u64((frames_per_second * f64::from(size.bytes()) * 8.0).round());
             json!({"choice": "bps", "bps": bits})
         }
@@ -209,8 +212,8 @@ fn fixed_size_or_default(size: Option<&Value>) -> Option<FrameSize> {
     }
 }
 
-/// The document as JSON. Scalars become numbers and booleans if those are written the same way. Any other text stays as
-/// it is: `1e10` may be a name.
+/// The document as JSON. Scalars become numbers or booleans if JSON writes these in the same way. Any other text stays
+/// as it is: `1e10` may be a name.
 fn to_json_value(node: &DocumentNode<'_>) -> Value {
     match &node.value {
         DocumentValue::Null => Value::Null,
@@ -223,7 +226,7 @@ fn to_json_value(node: &DocumentNode<'_>) -> Value {
     }
 }
 
-/// The number or boolean that is written exactly so.
+/// Returns the number or boolean that JSON writes exactly like `text`; `None` for any other text.
 fn parse_plain_value(text: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(text).ok()?;
     let written = value.to_string();

@@ -15,20 +15,20 @@ mod serve;
 mod stamp;
 mod target;
 
-pub use asking::AskingArgs;
-pub use bounds::BoundsArgs;
+pub use asking::ProbeSeriesArgs;
+pub use bounds::PermittedTargetArgs;
 pub use calibrate::CalibrateProbes;
 pub use caps::CapsArgs;
 pub use estimates::{AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs};
 pub use oneprobe::OneprobeArgs;
 pub use oneway::{OneWayArgs, ProbeDestination};
-pub use outlet::OutletArgs;
+pub use outlet::SendingInterfaceArgs;
 pub use ping::PingArgs;
 pub use release::{MechanismArg, ReleaseFlags};
 pub use send::{ContentFlags, ScheduleFlags, SendProbes};
 pub use serve::ServeProbes;
 pub use stamp::{ReflectArgs, SessionFlags, StampArgs};
-pub use target::{ProbeTarget, ProbeTargetPort};
+pub use target::{ProbeTarget, ProbeTargetWithPort};
 
 use clap::{Args, Subcommand};
 
@@ -68,7 +68,7 @@ pub struct AllowedArgs {
     #[arg(value_name = "TARGET")]
     pub target: ProbeTarget,
     #[command(flatten)]
-    pub bounds: BoundsArgs,
+    pub bounds: PermittedTargetArgs,
     /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
     pub json: bool,

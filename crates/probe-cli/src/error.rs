@@ -1,4 +1,4 @@
-//! The errors of the commands, and who is to blame for each.
+//! The errors of the commands, and the party at fault for each.
 
 use crate::RecordFileError;
 use packetrig_program::exit::CommandExit;

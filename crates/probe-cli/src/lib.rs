@@ -2,8 +2,8 @@
 //! (`commands`), and the results become text. Two programs have these commands: `packetrig`, and
 //! `packetrig-probe`, which has no other commands (docs/decisions/0034-the-small-program.md).
 //!
-//! They use neither the store nor the data plane of frames. The large program passes its own functions
-//! as an argument: [`HostProgram`].
+//! These commands use neither the store nor the data plane of test traffic. The program that runs a command
+//! passes the functions that only it has as an argument: [`HostProgram`].
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -20,7 +20,7 @@ pub use error::Error;
 pub use record_files::{ParquetEncoder, RecordFileError, RecordFiles};
 pub use viewer::{SeriesViewer, ViewedSeries, ViewerOpener};
 
-/// The functions that the program which runs the commands provides.
+/// Functions that the two programs provide differently.
 #[derive(Clone, Copy, Debug)]
 pub struct HostProgram {
     pub files: RecordFiles,

@@ -2,8 +2,8 @@
 
 use crate::args::{ReflectArgs, ServeProbes};
 use packetrig_program::sandbox::{
-    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, file_rules, rig_file_rules,
-    rights_for_ports,
+    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, capabilities_for_ports, file_rules,
+    rig_file_rules,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{data_directory, netns, runtime_directory};
@@ -38,7 +38,7 @@ pub(crate) fn serve_program_needs(arguments: &ServeProbes, socket: &Path) -> Pro
     let directory = socket.parent().filter(|directory| !directory.as_os_str().is_empty());
     let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
     let ports: Vec<u16> = arguments.metrics.iter().map(|listen| listen.0.port()).collect();
-    let network_thread_capabilities = RING_CAPABILITIES.union_with(rights_for_ports(&ports));
+    let network_thread_capabilities = RING_CAPABILITIES.union_with(capabilities_for_ports(&ports));
     // The data directory contains the calibration of release mechanisms.
     let read = arguments.bounds.permit.clone().into_iter().chain(data_directory::data_directory()).collect();
     ProgramNeeds {

@@ -7,13 +7,13 @@ use packetrig_probe::header::ProbeHeader;
 use packetrig_sys::private_files;
 use std::path::{Path, PathBuf};
 
-/// Returns the content of a Parquet file, or the reason why the records cannot be encoded.
+/// Function that returns the content of a Parquet file, or the reason why the records cannot be encoded.
 pub type ParquetEncoder = fn(&ProbeHeader, &[ProbeRecord]) -> Result<Vec<u8>, String>;
 
 /// The file formats that this program can write.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordFiles {
-    /// `None` in a program without Parquet.
+    /// Encoder of Parquet files; `None` in a program that cannot write Parquet.
     pub parquet: Option<ParquetEncoder>,
 }
 

@@ -2,10 +2,10 @@
 //! so it passes a function that opens a viewer.
 
 use packetrig_probe::series::{AnswerMeaning, MeasuredTime};
-use packetrig_probe_io::ask::AskEvent;
+use packetrig_probe_io::ask::ProbeSeriesEvent;
 use packetrig_units::Nanos;
 
-/// A series of probes, as it is described to viewers.
+/// What viewers show about a series of probes, besides its counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewedSeries {
     /// The kind of measurement and its target: `round trip to 192.0.2.1`.
@@ -26,16 +26,16 @@ pub trait SeriesViewer {
     fn count_answer(&self, series: usize, number: u32, took: Option<MeasuredTime>);
 }
 
-/// Opens a viewer of these series. The text is the name of the command.
+/// Opens a viewer of these series. The text names the command in the list of running commands.
 pub type ViewerOpener = fn(&str, Vec<ViewedSeries>) -> Box<dyn SeriesViewer>;
 
 /// Passes an event of the series to a viewer.
-pub(crate) fn show_event(viewer: &dyn SeriesViewer, event: &AskEvent<'_>) {
+pub(crate) fn show_event(viewer: &dyn SeriesViewer, event: &ProbeSeriesEvent<'_>) {
     match event {
-        AskEvent::Sent { line, number } => viewer.count_probe(*line, *number),
-        AskEvent::Answered { line, reply, meaning: AnswerMeaning::First(took), .. } => {
+        ProbeSeriesEvent::Sent { line, number } => viewer.count_probe(*line, *number),
+        ProbeSeriesEvent::Answered { line, reply, meaning: AnswerMeaning::First(took), .. } => {
             viewer.count_answer(*line, reply.number, *took);
         }
-        AskEvent::Answered { .. } | AskEvent::Ended { .. } => {}
+        ProbeSeriesEvent::Answered { .. } | ProbeSeriesEvent::Ended { .. } => {}
     }
 }

@@ -1,15 +1,15 @@
 //! Sends series of probes: releases each probe on time through its target's dispatcher, and receives answers in between.
 //!
 //! ```text
-//!  ProbeLine (path, method, dispatcher, schedule) --\                     /--> AskEvent: answered, ended, as it happens
+//!  ProbeLine (path, method, dispatcher, schedule) --\                     /--> ProbeSeriesEvent: answered, ended, as it happens
 //!  ProbeLine ...                                 ----> one thread, in order of departure times
 //!                       PacketListeners  ----------/                     \--> ProbeSeries of each line
 //! ```
 //! One thread does all the work. Between two departures it reads the listeners' rings, where the kernel
 //! has stamped each frame.
 //!
-//! Invariant: departure times are those of the schedule, added to one start time. A late probe never
-//! delays the next one.
+//! Invariant: departure times are those of the schedule, added to one start time. A late probe does not move
+//! the departure times of later probes.
 
 use crate::Error;
 use crate::listener::{PacketListener, ReceivedFrame, STOP_CHECK_INTERVAL};
@@ -28,7 +28,7 @@ const FIRST_DEPARTURE_DELAY: Nanos = Nanos::from_millis(5);
 /// Time to listen after the last expected answer, for duplicates and late errors.
 const EXTRA_LISTEN_TIME: Nanos = Nanos::from_millis(50);
 
-/// Probes to one target.
+/// A series of probes to one target, with everything that is needed to send it.
 pub struct ProbeLine<'m> {
     pub way: ProbePath,
     pub method: Box<dyn ProbeMethod + 'm>,
@@ -59,8 +59,8 @@ pub enum SeriesEndReason {
 
 /// An event that is reported to the caller while a series runs.
 #[derive(Debug)]
-pub enum AskEvent<'a> {
-    /// The probe with this number was sent; the kernel may have dropped it.
+pub enum ProbeSeriesEvent<'a> {
+    /// The probe with this number was handed to the release mechanism; the kernel may have dropped it.
     Sent { line: usize, number: u32 },
     /// An answer that belongs to a probe.
     Answered {
@@ -68,10 +68,10 @@ pub enum AskEvent<'a> {
         reply: ProbeReply,
         meaning: AnswerMeaning,
         answer: ProbeAnswer<'a>,
-        /// Bytes of its frame.
+        /// Bytes of the answer's frame, without FCS.
         length: usize,
     },
-    /// A series ended before the end of its schedule.
+    /// A series was ended by its losses, a limit or a prohibition. A stop by the caller is not reported.
     Ended { line: usize, end: SeriesEndReason },
 }
 
@@ -106,13 +106,13 @@ pub fn check_limits(line: &ProbeLine<'_>) -> Result<(), BudgetExceeded> {
     })
 }
 
-/// Sends all probes of all lines and receives their answers. Fails before the first probe if a schedule exceeds the
-/// limits of its target.
+/// Sends the probes of several series (lines) and receives their answers. Fails before the first probe leaves
+/// if a schedule exceeds the limits of its target.
 pub fn run_lines(
     lines: &mut [ProbeLine<'_>],
     listeners: &mut [PacketListener],
     options: ProbeSeriesOptions<'_>,
-    on_event: &mut dyn FnMut(AskEvent<'_>),
+    on_event: &mut dyn FnMut(ProbeSeriesEvent<'_>),
 ) -> Result<Vec<ProbeSeriesOutcome>, Error> {
     run_lines_from(now() + FIRST_DEPARTURE_DELAY, lines, listeners, options, on_event)
 }
@@ -123,7 +123,7 @@ pub fn run_lines_from(
     lines: &mut [ProbeLine<'_>],
     listeners: &mut [PacketListener],
     options: ProbeSeriesOptions<'_>,
-    on_event: &mut dyn FnMut(AskEvent<'_>),
+    on_event: &mut dyn FnMut(ProbeSeriesEvent<'_>),
 ) -> Result<Vec<ProbeSeriesOutcome>, Error> {
     let mut asking = ProbeSeriesRun {
         lines: Vec::new(),
@@ -144,7 +144,8 @@ pub fn run_lines_from(
         }));
         asking.lines.push(RunningProbeLine { line, series: ProbeSeries::new(), end: None, settled: 0 });
     }
-    // One thread serves all lines, so their probes are merged by departure time; a line's own probes stay in order of their numbers.
+    // One thread sends for all series, so their probes are sorted by departure time. Probes of one
+    // series keep their order.
     order.sort_unstable();
     for PlannedDeparture { at, line, probe } in order {
         if asking.is_over() {
@@ -156,7 +157,7 @@ pub fn run_lines_from(
     Ok(asking.lines.into_iter().map(RunningProbeLine::into_outcome).collect())
 }
 
-/// Position of a probe in the merged order of all lines. The derived ordering depends on the order of the fields.
+/// Position of a probe in the common order of all series. The derived ordering depends on the order of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PlannedDeparture {
     at: Nanos,
@@ -175,12 +176,12 @@ struct RunningProbeLine<'a, 'm> {
 impl RunningProbeLine<'_, '_> {
     fn into_outcome(self) -> ProbeSeriesOutcome {
         let is_whole = self.series.records().len() == self.line.schedule.probes().len();
-        // If all probes are recorded, a stop can only have come during the wait for late answers.
+        // If all probes are recorded, the series is done, even if the caller ended the wait for late answers.
         let end = self.end.unwrap_or(if is_whole { SeriesEndReason::Done } else { SeriesEndReason::Stopped });
         ProbeSeriesOutcome { series: self.series, end }
     }
 
-    /// Advances `settled`; probes become overdue in the order of their departure times.
+    /// Advances `settled` over the first probes whose time limit for an answer has passed.
     fn advance_settled_probes(&mut self, heard_until: MonoTime, timeout: Nanos) {
         let records = self.series.records();
         while records.get(self.settled).is_some_and(|record| latest_departure(record) + timeout < heard_until)
@@ -192,7 +193,7 @@ impl RunningProbeLine<'_, '_> {
     fn is_lossy(&self) -> bool {
         // Only probes that can no longer be answered in time count: otherwise probes in flight would look
         // like loss on a long path.
-        let settled = self.series.count_settled_losses(self.settled);
+        let settled = self.series.count_losses_after_timeout(self.settled);
         self.line.way.permitted.limits().is_lossy(settled.sent, settled.lost)
     }
 }
@@ -206,9 +207,10 @@ struct ProbeSeriesRun<'a, 'l, 'm> {
     lines: Vec<RunningProbeLine<'l, 'm>>,
     listeners: &'a mut [PacketListener],
     options: ProbeSeriesOptions<'a>,
-    /// Time until which all arrived frames have been handled.
+    /// Time of the last reading of the rings. Earlier frames have been handled, unless there were too
+    /// many for one call.
     heard_until: MonoTime,
-    on_event: &'a mut dyn FnMut(AskEvent<'_>),
+    on_event: &'a mut dyn FnMut(ProbeSeriesEvent<'_>),
     frame: Vec<u8>,
 }
 
@@ -217,7 +219,7 @@ impl ProbeSeriesRun<'_, '_, '_> {
         (self.options.stop)() || self.lines.iter().all(|asked| asked.end.is_some())
     }
 
-    /// Listens until shortly before the departure time, then sends.
+    /// Listens until shortly before the departure time, then sends the probe unless its series has ended.
     fn send_probe(&mut self, line: usize, probe: usize, at: MonoTime) -> Result<(), Error> {
         let lead = self.lines[line].line.dispatcher.lead_time();
         // Listen at least once, so that answers do not stay in the ring when probes are overdue.
@@ -230,8 +232,8 @@ impl ProbeSeriesRun<'_, '_, '_> {
                 break;
             }
         }
-        // Loss is judged after listening, because an answer that arrived meanwhile may already have ended the
-        // line.
+        // Loss is judged after listening, with the answers that arrived meanwhile. A prohibition among them has
+        // already ended the series.
         self.end_line_if_lossy(line);
         let asked = &mut self.lines[line];
         if asked.end.is_some() {
@@ -248,7 +250,7 @@ impl ProbeSeriesRun<'_, '_, '_> {
         let has_left = !gone.is_unsent();
         asked.series.add_sent_probe(gone.into_record(PlannedProbe { length, ..planned }, at));
         if has_left {
-            (self.on_event)(AskEvent::Sent { line, number: planned.number });
+            (self.on_event)(ProbeSeriesEvent::Sent { line, number: planned.number });
         }
         if let Some(exceeded) = refused {
             self.end_probe_line(line, SeriesEndReason::Limits(exceeded));
@@ -268,14 +270,14 @@ impl ProbeSeriesRun<'_, '_, '_> {
         let asked = &mut self.lines[line];
         if asked.end.is_none() {
             asked.end = Some(end);
-            (self.on_event)(AskEvent::Ended { line, end });
+            (self.on_event)(ProbeSeriesEvent::Ended { line, end });
         }
     }
 
     /// Waits for frames, for at most `within`, and handles the frames that arrived.
     fn handle_arrivals(&mut self, within: Nanos) -> Result<(), Error> {
-        // This waits only for the first listener. With several listeners the wait must be short, because
-        // frames of the others wait in their rings, and a full ring drops frames.
+        // Only the first listener is waited for. With several listeners the wait must be short, because frames
+        // stay in the rings of the other listeners meanwhile, and a full ring drops frames.
         let piece = if self.listeners.len() > 1 { Nanos::from_millis(2) } else { STOP_CHECK_INTERVAL };
         if let Some(listener) = self.listeners.first_mut() {
             listener.wait_for_frames(within.min(piece))?;
@@ -287,7 +289,7 @@ impl ProbeSeriesRun<'_, '_, '_> {
             let lines = &mut self.lines;
             let on_event = &mut *self.on_event;
             listener.receive_waiting_frames(|heard| {
-                if let Some(line) = match_answer_to_line(lines, &heard, on_event) {
+                if let Some(line) = record_answer_in_series(lines, &heard, on_event) {
                     prohibited.push(line);
                 }
             });
@@ -298,8 +300,8 @@ impl ProbeSeriesRun<'_, '_, '_> {
         Ok(())
     }
 
-    /// Listens after the last probe until all probes are answered or refused, and a little longer. The time limit or
-    /// `stop` may end it earlier.
+    /// Listens after the last probe until all probes are answered or refused, and a little longer. The time
+    /// limit or `stop` may end the wait earlier.
     fn drain_late_answers(&mut self) -> Result<(), Error> {
         let begun = now();
         let last =
@@ -308,7 +310,7 @@ impl ProbeSeriesRun<'_, '_, '_> {
         let mut complete_since = None;
         while now() < deadline && !(self.options.stop)() {
             self.handle_arrivals(STOP_CHECK_INTERVAL)?;
-            // Duplicates, or errors after a good answer, may arrive after the last expected answer. So this
+            // Duplicates, or errors after a good answer, may arrive after the last expected answer. So the loop
             // continues for `EXTRA_LISTEN_TIME` after all answers have arrived.
             let is_complete = self.lines.iter().all(|asked| asked.series.counts().lost == 0);
             complete_since = if is_complete { complete_since.or_else(|| Some(now())) } else { None };
@@ -321,18 +323,19 @@ impl ProbeSeriesRun<'_, '_, '_> {
     }
 }
 
-/// Finds the probe that a frame answers. Returns the line if the answer prohibits further probes.
-fn match_answer_to_line(
+/// Finds the probe that a frame answers and records the answer. Returns the index of the probe's series if the
+/// answer prohibits further probes.
+fn record_answer_in_series(
     lines: &mut [RunningProbeLine<'_, '_>],
     heard: &ReceivedFrame<'_>,
-    tell: &mut dyn FnMut(AskEvent<'_>),
+    tell: &mut dyn FnMut(ProbeSeriesEvent<'_>),
 ) -> Option<usize> {
-    // The method of each line checks the frame, because all targets of an interface share a listener.
+    // The method of each series checks the frame, because all targets of an interface share a listener.
     let answer = heard.read_answer()?;
     for (line, asked) in lines.iter_mut().enumerate() {
         let Some(reply) = asked.line.method.read_reply(&answer) else { continue };
         let meaning = asked.series.add_answer(&reply, heard.at);
-        tell(AskEvent::Answered { line, reply, meaning, answer, length: heard.frame.len() });
+        tell(ProbeSeriesEvent::Answered { line, reply, meaning, answer, length: heard.frame.len() });
         return (reply.says == ReplyMeaning::Trouble(PathFailure::Prohibited)).then_some(line);
     }
     None

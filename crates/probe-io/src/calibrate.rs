@@ -1,11 +1,12 @@
-//! Measures how exact each mechanism is between two interfaces of this machine, by the stamps of the far end,
-//! and whether the stamps of a frame are in the order of its path.
+//! Measures how exactly each release mechanism keeps departure times, and whether the stamps of a frame are in
+//! the order of its path.
 //!
-//! Frames with an experimental EtherType are sent from one interface to the other. A frame has arrived when its
-//! number is seen at the far end. A capture on the sending interface stamps it, too. Interfaces that look
-//! like part of a real network are refused.
+//! Frames with an experimental EtherType are sent from one interface of this machine to another. The kernel
+//! stamps each frame when it arrives there. A capture on the sending interface stamps it, too. Interfaces that
+//! look like part of a real network are refused, unless the user has confirmed them.
 //!
-//! Invariant: an error is the difference of two times of this node's clock: the planned departure and the arrival.
+//! Invariant: an error is the difference of two times on this machine's clock, for example of the planned
+//! departure and the arrival.
 
 use crate::circumstances;
 use crate::release::{self, DepartedFrame, DueFrame, ReleaseDispatcher, ReleaseOptions};
@@ -30,16 +31,16 @@ const CALIBRATION_ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const CALIBRATION_MAGIC: [u8; 4] = *b"prPc";
 const NUMBER_OFFSET: usize = 18;
 const CALIBRATION_FRAME_BYTES: usize = 124;
-/// Number of waits without a new frame after which the missing ones count as lost.
+/// Number of waits without a new frame after which the missing frames count as lost.
 const MAX_EMPTY_WAITS: usize = 20;
 
 #[derive(Clone, Copy, Debug)]
-pub struct CalibrationSize {
-    /// Probes with each mechanism.
+pub struct CalibrationOptions {
+    /// Number of probes for each mechanism, rounded up to whole trains.
     pub count: u32,
     /// Time between two probes of a train.
     pub gap: Nanos,
-    /// Probes of a train.
+    /// Number of probes in a train.
     pub train: u32,
 }
 
@@ -50,7 +51,7 @@ pub struct CalibratedMechanism {
     /// Reason why the mechanism could not be used; the other fields are empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// Requests that the mechanism could not fulfil, in words.
+    /// Requested options that could not be applied, as sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// Probes that the kernel accepted.
@@ -63,7 +64,7 @@ pub struct CalibratedMechanism {
     /// Time from the planned departure to the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<ErrorSpread>,
-    /// Error of the distances within trains at arrival, without sign.
+    /// Deviation of the distance between two probes of a train at arrival from the planned distance, without sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spacing_error_ns: Option<ErrorSpread>,
     /// Time from the planned departure to the release, as the mechanism reports it.
@@ -72,7 +73,7 @@ pub struct CalibratedMechanism {
     /// Time from the release to the arrival: the error of a release stamp that is used as a departure stamp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_to_arrival_ns: Option<ErrorSpread>,
-    /// Time from a capture's stamp to the driver's.
+    /// Time from the stamp of the capture on the sending interface to the driver's stamp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capture_to_driver_ns: Option<ErrorSpread>,
     /// Time from the driver's stamp to the arrival.
@@ -89,15 +90,16 @@ struct CalibrationProbes {
     arrived: Vec<Option<ProbeStamp>>,
 }
 
-/// Two interfaces with a receive ring on each.
+/// Receive rings on the sending (`tap`) and the receiving interface (`far`), and the frame to send, without its number.
 struct CalibrationRings {
     tap: RxRing,
     far: RxRing,
     frame: Vec<u8>,
 }
 
-/// The part of a calibration that is stored, for the choice of a mechanism.
-pub fn calibration_to_store(near: &PortLocation, found: &[CalibratedMechanism]) -> CalibrationResult {
+/// Returns the part of a calibration that is stored, for later choices of a mechanism: kernel, driver, and the
+/// errors of the mechanisms that worked.
+pub fn build_stored_calibration(near: &PortLocation, found: &[CalibratedMechanism]) -> CalibrationResult {
     let mechanisms = found
         .iter()
         .filter_map(|found| Some(ReleaseExactness::from_spread(found.mechanism, found.error_ns?)))
@@ -106,13 +108,13 @@ pub fn calibration_to_store(near: &PortLocation, found: &[CalibratedMechanism]) 
     CalibrationResult { kernel: kernel::kernel_release_name(), driver, mechanisms }
 }
 
-/// Calibrates these mechanisms from `near` to `far`. Interfaces that look like part of a real network are
-/// refused unless they are in `confirmed`.
+/// Calibrates the given mechanisms with frames from `near` to `far`. Interfaces that look like part of a real
+/// network are refused unless they are in `confirmed`.
 pub fn calibrate_mechanisms(
     (near, far): (&PortLocation, &PortLocation),
     confirmed: &[PortLocation],
     mechanisms: &[ReleaseMechanism],
-    extent: CalibrationSize,
+    extent: CalibrationOptions,
     stop: &dyn Fn() -> bool,
 ) -> Result<Vec<CalibratedMechanism>, Error> {
     let mut rings = CalibrationRings::open_at(near, far, confirmed)?;
@@ -124,7 +126,7 @@ pub fn calibrate_mechanisms(
                 let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(TargetLimits::NONE));
                 rings.calibrate_mechanism(*mechanism, dispatcher, extent, stop)?
             }
-            // A mechanism that does not work here is a finding. Other errors concern the whole calibration.
+            // A mechanism that does not work here is a result. Other errors end the whole calibration.
             Err(error @ (Error::Mechanism { .. } | Error::Kernel(_))) => CalibratedMechanism {
                 obstacle: Some(error.to_string()),
                 ..CalibratedMechanism::empty_for(*mechanism)
@@ -142,7 +144,7 @@ impl CalibrationRings {
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
         let outgoing = RxOptions { outgoing: true, ..options };
         let mut frame = vec![0; CALIBRATION_FRAME_BYTES];
-        // If the far end has no hardware address, a broadcast frame reaches it as well.
+        // If the receiving interface has no hardware address, a broadcast frame reaches it as well.
         frame[..6].copy_from_slice(&far_end.link.mac.unwrap_or([0xff; 6]));
         frame[6..12].copy_from_slice(&near_end.link.mac.unwrap_or([2, 0, 0, 0, 0, 1]));
         frame[12..14].copy_from_slice(&CALIBRATION_ETHERTYPE);
@@ -163,21 +165,22 @@ impl CalibrationRings {
         &mut self,
         mechanism: ReleaseMechanism,
         mut dispatcher: ReleaseDispatcher,
-        extent: CalibrationSize,
+        extent: CalibrationOptions,
         stop: &dyn Fn() -> bool,
     ) -> Result<CalibratedMechanism, Error> {
         // A transmit ring sends a train back to back, so planned gaps would only look like spacing errors.
         let gap = if mechanism == ReleaseMechanism::Ring { Nanos::ZERO } else { extent.gap };
-        let extent = CalibrationSize { gap, ..extent };
+        let extent = CalibrationOptions { gap, ..extent };
         let trains = extent.count.div_ceil(extent.train.max(1)).max(1);
-        // Trains follow each other as soon as the last one has arrived; `send_train` gives them their departure times.
-        let probes: Vec<PlannedProbe> = (0..trains).flat_map(|train| train_probes(train, extent)).collect();
+        // A train is sent as soon as the one before has arrived; `send_train` sets its departure times.
+        let probes: Vec<PlannedProbe> =
+            (0..trains).flat_map(|train| plan_train_probes(train, extent)).collect();
         let mut seen = CalibrationProbes::new(probes.len());
         self.warm_up(&mut dispatcher)?;
         for train in probes.chunk_by(|one, other| one.train == other.train).take_while(|_| !stop()) {
             self.send_train(train, &mut dispatcher, &mut seen)?;
         }
-        Ok(seen.calibrated_mechanism(mechanism, dispatcher.remarks().to_vec()))
+        Ok(seen.summarize_calibration(mechanism, dispatcher.remarks().to_vec()))
     }
 
     /// Sends one frame that does not count, because the kernel enables arrival stamps with a delay and
@@ -233,7 +236,7 @@ impl CalibrationRings {
             drop(self.far.wait_for_frames(2_000_000));
             let before = arrived;
             self.far.receive_frames(usize::MAX, &mut |frame| {
-                arrived += usize::from(record_arrival_stamp(
+                arrived += usize::from(record_stamp_by_number(
                     &mut seen.arrived,
                     frame.bytes,
                     frame.realtime_ns,
@@ -244,13 +247,13 @@ impl CalibrationRings {
         }
         // The tap is read without waiting: frames of a block that the kernel has not closed yet are read after the next train.
         self.tap.receive_frames(usize::MAX, &mut |frame| {
-            record_arrival_stamp(&mut seen.captured, frame.bytes, frame.realtime_ns, offset);
+            record_stamp_by_number(&mut seen.captured, frame.bytes, frame.realtime_ns, offset);
         });
     }
 }
 
-/// The probes of a train, from its first.
-fn train_probes(train: u32, extent: CalibrationSize) -> impl Iterator<Item = PlannedProbe> {
+/// Returns the planned probes of a train, with departure times counted from its first probe.
+fn plan_train_probes(train: u32, extent: CalibrationOptions) -> impl Iterator<Item = PlannedProbe> {
     let kind = packetrig_probe::ProbeKind::Train;
     (0..extent.train).map(move |nth| PlannedProbe {
         number: 0,
@@ -261,8 +264,8 @@ fn train_probes(train: u32, extent: CalibrationSize) -> impl Iterator<Item = Pla
     })
 }
 
-/// Records when a calibration frame was seen. Returns `false` if the frame is another one.
-fn record_arrival_stamp(
+/// Records when a calibration frame was seen. Returns `false` if the frame is no calibration frame.
+fn record_stamp_by_number(
     seen: &mut [Option<ProbeStamp>],
     frame: &[u8],
     realtime_ns: u64,
@@ -308,7 +311,11 @@ impl CalibrationProbes {
         }
     }
 
-    fn calibrated_mechanism(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> CalibratedMechanism {
+    fn summarize_calibration(
+        &self,
+        mechanism: ReleaseMechanism,
+        remarks: Vec<String>,
+    ) -> CalibratedMechanism {
         let probes = 0..self.planned.len();
         CalibratedMechanism {
             remarks,
@@ -345,7 +352,8 @@ impl CalibrationProbes {
         DepartureStamp::stamp_of_stage(&self.gone[index].departures, DepartureStage::Driver)
     }
 
-    /// The error of the distance between a probe and the one before it in its train.
+    /// Returns the deviation of the distance between a probe and the one before it in its train, in nanoseconds
+    /// without sign. `None` for the first probe of a train, or if one of the two did not arrive.
     fn spacing_error(&self, index: usize) -> Option<i64> {
         let before = index.checked_sub(1).filter(|before| self.trains[*before] == self.trains[index])?;
         let error = self.departure_error(self.arrived[index], index)?

@@ -18,15 +18,15 @@ pub fn measure_clock_offset() -> ClockOffset {
     ClockOffset { offset_ns: offset.offset_ns, bound_ns: offset.bound_ns }
 }
 
-/// The driver of an interface, if the kernel names it.
+/// Returns the name of an interface's driver; `None` if the namespace cannot be opened or the kernel reports no driver.
 pub fn find_driver_name(location: &PortLocation) -> Option<String> {
     let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref()).ok()?;
     EthtoolCalls::open_in(&netns).ok()?.read_driver_name(&location.interface).ok().map(|driver| driver.name)
 }
 
-/// Builds the header of a probe file, as far as it is known before the first probe leaves. The caller adds the seed,
-/// the targets, the contact, the reason for the mechanism and its remarks, and the clock offset after the last probe.
-/// Without a `schedule`, an estimator requests trains one by one.
+/// Builds the header of a probe file, as far as it is known before the first probe leaves. The caller adds the
+/// seed, the targets, the contact, the reason for the mechanism and its remarks, and the clock offset after the
+/// last probe. `schedule` is `None` if an estimator requests trains one by one.
 pub fn build_probe_header(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
@@ -64,7 +64,7 @@ pub fn build_probe_header(
         offloads: offloads.map(|offload| offload.name().to_owned()).collect(),
         real_time_share_us: sched::read_real_time_limits(),
         clock_before: before,
-        // The caller replaces it when the last probe has left.
+        // The caller replaces this value when the last probe has left.
         clock_after: before,
     })
 }

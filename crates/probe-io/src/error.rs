@@ -13,7 +13,7 @@ pub enum Error {
     /// The interface looks like part of a real network.
     #[error(transparent)]
     Guard(#[from] packetrig_guard::Error),
-    /// The target is not allowed.
+    /// The permit does not allow the target.
     #[error(transparent)]
     Target(#[from] PermitRefusal),
     #[error("mechanism {mechanism} cannot be used on {interface}: {source}")]
@@ -22,10 +22,10 @@ pub enum Error {
         interface: String,
         source: Box<packetrig_sys::UnsupportedFeature>,
     },
-    /// A mechanism that holds whole trains has no room for one, or a frame is too long for it.
+    /// A train has more frames than the mechanism holds at once, or a frame that is too long for the mechanism.
     #[error(
-        "mechanism {mechanism} holds at most {most} frames of {longest} bytes at once, not {frames} frames of \
-            up to {length} bytes"
+        "mechanism {mechanism} holds at most {most} frames of up to {longest} bytes at once; frames of this \
+            train: {frames}, longest frame: {length} bytes"
     )]
     Train {
         mechanism: packetrig_probe::ReleaseMechanism,
@@ -35,7 +35,7 @@ pub enum Error {
         frames: usize,
         length: usize,
     },
-    /// The thread that sends has panicked.
+    /// The thread that sends has ended without reporting an error, usually by a panic.
     #[error("the thread that releases probes ended unexpectedly")]
     Gone,
     /// The kernel has no route to the target, or none with a source address of the outgoing interface.

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::path::ProbePath;
-use crate::release::{DepartedFrame, DueFrame, FrameRelease};
+use crate::release::{DepartedFrame, DueFrame, FrameReleaser};
 use packetrig_plan::PortLocation;
 use packetrig_probe::{PermittedTarget, ProbePermit, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::link::{NamespaceLinks, VethEnd};
@@ -130,7 +130,7 @@ impl PlainRelease {
     }
 }
 
-impl FrameRelease for PlainRelease {
+impl FrameReleaser for PlainRelease {
     fn mechanism(&self) -> ReleaseMechanism {
         ReleaseMechanism::Sleep
     }

@@ -5,11 +5,11 @@
 //!                                                 |  DepartedFrame: hand-over, release, departure stamps
 //!  answers (a ring with the kernel's stamps) -----+-> Record of every probe
 //! ```
-//! `packetrig_probe` evaluates series of probes. This crate has the sockets, rings, programs in the kernel
-//! and clocks. It uses plain threads, no async.
+//! `packetrig_probe` evaluates series of probes. This crate has the sockets, rings, programs in the kernel and
+//! clocks. It uses plain threads, not async code.
 //!
-//! Invariant: no frame leaves but through a [`release::ReleaseDispatcher`], or the outlet of a [`service`], which keep
-//! the limits of the target.
+//! Invariant: probes leave only through a [`release::ReleaseDispatcher`] or the sending thread of a
+//! [`service`]. Both enforce the limits of the target.
 #![forbid(unsafe_code)]
 
 pub mod ask;
@@ -42,12 +42,13 @@ fn frame_length(frame: &[u8]) -> u32 {
     small_count(frame.len())
 }
 
-/// Converts a number of frames or bytes in memory. It is far below `u32::MAX`, so it is never clamped.
+/// Converts a number of frames or bytes in memory to 32 bits. The number is far below `u32::MAX`, so
+/// it is never clamped.
 fn small_count(count: usize) -> u32 {
     clamp_to_u32(count)
 }
 
-/// Converts a number of frames in memory. It cannot exceed what the machine can address, so it is never clamped.
+/// Converts a number of frames to `usize`. All the frames are in memory, so their number is never clamped.
 fn to_frame_count(count: u64) -> usize {
     clamp_to_usize(count)
 }

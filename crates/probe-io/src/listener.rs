@@ -30,7 +30,7 @@ const MAX_FRAMES_PER_CALL: usize = 256;
 /// Minimum number of blocks of a ring.
 const MIN_RING_BLOCKS: u32 = 64;
 
-/// Packets to listen for: ICMP to one of the addresses, and packets to the port there.
+/// Packets to listen for: ICMP to any of the addresses, and TCP and UDP to the port at any of the addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPackets {
     pub addresses: Vec<IpAddr>,
@@ -38,7 +38,7 @@ pub struct WantedPackets {
     pub port: Option<u16>,
 }
 
-/// Packets to listen for if ports are not known in advance: ICMP, TCP and UDP to one of the addresses.
+/// Packets to listen for if ports are not known in advance: ICMP, TCP and UDP to any of the addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketsToAllPorts {
     pub addresses: Vec<IpAddr>,
@@ -69,7 +69,8 @@ pub struct PacketListener {
 }
 
 impl PacketListener {
-    /// Listens at an interface from now on.
+    /// Opens a listener for the wanted packets that arrive at an interface from now on, with a ring
+    /// of the minimum size.
     pub fn open_at_interface(
         location: &PortLocation,
         index: u32,
@@ -78,8 +79,8 @@ impl PacketListener {
         Self::open_with_room_for(location, index, wanted, 0)
     }
 
-    /// Listens with room for `frames` frames that arrive while the caller does not read. Each may take a
-    /// whole block of the ring, because the kernel closes a block a millisecond after its first frame.
+    /// Opens a listener with room for `frames` frames that arrive while the caller does not read. Each frame may
+    /// take a whole block of the ring, because the kernel closes a block a millisecond after its first frame.
     pub fn open_with_room_for(
         location: &PortLocation,
         index: u32,
@@ -89,7 +90,7 @@ impl PacketListener {
         Self::open_filtered(location, index, &filter::compile_filter(wanted), frames)
     }
 
-    /// Listens for ICMP, and for TCP and UDP to all ports, with room for `frames` frames.
+    /// Opens a listener for ICMP, and for TCP and UDP to all ports, with room for `frames` frames.
     pub fn open_for_all_ports(
         location: &PortLocation,
         index: u32,
@@ -117,11 +118,12 @@ impl PacketListener {
             merges: false,
         };
         let ring = RxRing::open_filtered(&netns, index, &location.interface, options, filter)?;
-        // The clocks are compared after the ring is open, so the first frames already have a comparison before them.
+        // The clocks are compared right after the ring is open, so the first frames arrive close to a comparison.
         Ok(Self { ring, offset: clock::measure_realtime_offset(), compared_at: clock::monotonic_ns() })
     }
 
-    /// Passes frames that have arrived to `take`, a limited number per call. Returns their number. It does not wait.
+    /// Passes frames that have arrived to `take`, at most 256 per call, without waiting. Returns the
+    /// number of frames passed.
     pub fn receive_waiting_frames(&mut self, mut take: impl FnMut(ReceivedFrame<'_>)) -> usize {
         let now = clock::monotonic_ns();
         let before = self.offset;
@@ -129,13 +131,14 @@ impl PacketListener {
             self.offset = clock::measure_realtime_offset();
             self.compared_at = now;
         }
-        // The frames below arrived between the last comparison and this one, or a little later. If the real-time clock stepped in
-        // between, the side of the step is unknown: a stamp covers both conversions.
+        // The frames below arrived between the last comparison and this one, or a little later. If the
+        // real-time clock was set in between, it is unknown whether a frame arrived before or after that, so
+        // its stamp covers both conversions.
         let after = self.offset;
         self.ring.receive_frames(MAX_FRAMES_PER_CALL, &mut |raw| {
             take(ReceivedFrame {
                 frame: raw.bytes,
-                at: stamp_between(before, after, raw.realtime_ns),
+                at: convert_realtime_stamp(before, after, raw.realtime_ns),
                 lacks_checksum: raw.lacks_checksum,
             });
         })
@@ -153,8 +156,8 @@ impl PacketListener {
     }
 }
 
-/// A stamp of the real-time clock that was taken between two comparisons of it with the monotonic one.
-fn stamp_between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
+/// Converts a real-time stamp that was taken between two comparisons of the real-time clock with the monotonic one.
+fn convert_realtime_stamp(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
     let one = to_probe_stamp(before, realtime_ns);
     let other = to_probe_stamp(after, realtime_ns);
     // The stamp covers both conversions: it contains the true time, whichever conversion was right.
@@ -175,12 +178,12 @@ pub struct SilencedPort {
 }
 
 impl SilencedPort {
-    /// Reserves a port of a local address that is free for TCP and UDP.
+    /// Reserves a port that is free for both TCP and UDP at a local address.
     pub fn reserve_any_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
         let netns = NetNs::open_named_or_current_namespace(namespace)?;
         let mut attempts = 0;
         loop {
-            // Port 0 lets the kernel choose. The socket keeps the port until this value is dropped.
+            // Port 0 lets the kernel choose a port. The socket keeps that port until this value is dropped.
             let tcp = HeldPort::hold_port_at(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
             // The port is free for TCP. If it is in use for UDP, another one is tried.
             match HeldPort::hold_port_at(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {
@@ -191,7 +194,7 @@ impl SilencedPort {
         }
     }
 
-    /// Reserves a free port for UDP alone. A process that may bind no TCP port can do this.
+    /// Reserves a free port for UDP alone, for a process that is not allowed to bind TCP ports.
     pub fn reserve_any_udp_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
         let netns = NetNs::open_named_or_current_namespace(namespace)?;
         let udp = HeldPort::hold_port_at(&netns, PortProtocol::Udp, SocketAddr::new(address, 0))?;
@@ -235,7 +238,7 @@ mod tests {
     fn a_stamp_between_two_comparisons_holds_both() {
         let before = RealtimeOffset { offset_ns: 1_000, bound_ns: 10 };
         let after = RealtimeOffset { offset_ns: 1_100, bound_ns: 20 };
-        let stamp = stamp_between(before, after, 5_000);
+        let stamp = convert_realtime_stamp(before, after, 5_000);
         assert_eq!((stamp.lo, stamp.hi, stamp.source), (3_880, 4_010, StampSource::Kernel));
     }
 }

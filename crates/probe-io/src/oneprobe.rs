@@ -1,8 +1,10 @@
-//! Probes a web server with pairs of TCP segments: carries out the steps of the state machine [`packetrig_probe::oneprobe`] on frames.
+//! Probes a web server with pairs of TCP segments, for the state machine [`packetrig_probe::oneprobe`]: sends
+//! its segments and passes it the answers.
 //!
-//! The kernel has no state of the connection. A silenced port keeps it from answering the server.
+//! The kernel does not know the TCP connection and would reset it. A
+//! [`SilencedPort`](crate::listener::SilencedPort), which the caller reserves, prevents this.
 //!
-//! Invariant: whatever the machine sends goes through the target's dispatcher, so the limits hold for acknowledgements, too.
+//! Invariant: all segments go through the target's dispatcher, so its limits hold for acknowledgements, too.
 
 use crate::listener::PacketListener;
 use crate::path::ProbePath;
@@ -19,18 +21,18 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 
-/// Reason why a series has no more probes.
+/// Reason why a series ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OneprobeEndReason {
     /// All probes have been sent.
     Done,
     Stopped,
-    /// Too many segments were lost.
+    /// Too many segments were lost in one of the two directions.
     Lossy,
     /// A host or router reported that probes are administratively prohibited.
     Prohibited,
-    /// The target is not a web server, or cannot be measured.
+    /// The target refused or ended the connections, or they gave no usable probe.
     Failed(OneprobeFailure),
 }
 
@@ -45,7 +47,7 @@ pub struct OneprobeDriver<'a> {
 }
 
 impl OneprobeDriver<'_> {
-    /// Runs a series to its end, and reports each outcome as soon as it is known.
+    /// Runs a series to its end, and calls `on_outcome` with the outcome of each probe as soon as it is known.
     pub fn run_series(
         &mut self,
         machine: &mut OneprobeMachine,
@@ -63,7 +65,7 @@ impl OneprobeDriver<'_> {
                 .or_else(|| stop().then_some(OneprobeEndReason::Stopped))
                 .or_else(|| self.lossy_end_reason(machine.report().0));
             // The state machine is asked to stop. It still resets its connection, so that the server does not
-            // keep it half open.
+            // keep the connection half open.
             if early.is_some() {
                 machine.stop_series();
             }
@@ -130,7 +132,8 @@ impl OneprobeDriver<'_> {
         frame
     }
 
-    /// Waits for frames, for at most `within`, and passes them to the state machine.
+    /// Waits for frames, for at most `within`, and passes them to the state machine. Returns a reason to end
+    /// the series if a router or host prohibits further probes.
     fn handle_arrivals(
         &mut self,
         machine: &mut OneprobeMachine,
@@ -158,8 +161,8 @@ impl OneprobeDriver<'_> {
                     };
                     machine.on_segment(&segment, heard.at.middle());
                 }
-                // The target and the ports in the quoted packet must be ours, because anybody can send such a
-                // message.
+                // The quoted packet must have the target and ports of this series, because anybody can
+                // send such a message.
                 AnswerContent::Error { what: PathFailure::Prohibited, about }
                     if about.target == ends.target && about.ports() == (ports.1, ports.0) =>
                 {
@@ -176,7 +179,7 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
     (answer.from, answer.to) == (target, source)
 }
 
-/// Departure of the first segment of a pair, if both departed.
+/// Returns when the first segment of a pair left; `None` unless both left.
 fn first_departure(gone: &[DepartedFrame]) -> Option<u64> {
     let [first, second] = gone else { return None };
     // Without its second segment, a pair cannot be used as a probe.

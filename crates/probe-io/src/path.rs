@@ -1,18 +1,19 @@
 //! Finds the path from this machine to a target as the kernel would choose it: interface, addresses of
 //! both ends, next hop.
 //!
-//! It sends no probe. If the hardware address of the next hop is unknown, it makes the kernel ask for it,
-//! as for any packet.
+//! The module sends no probe. If the kernel does not know the hardware address of the next hop, the module
+//! makes the kernel look it up (ARP or neighbour discovery), as any packet would.
 //!
-//! Invariant: the source of a [`ProbePath`] is an address of its outgoing interface. For targets that are this machine's own addresses,
-//! the source is an address of the machine. So no probe has a forged source. Only a [`PermittedTarget`] has a path.
+//! Invariant: no probe has a forged source. The source of a [`ProbePath`] is an address of the outgoing
+//! interface; if the target is an address of this machine, the source is any address of this machine. Only a
+//! [`PermittedTarget`] has a path.
 
 use crate::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::PermittedTarget;
 use packetrig_probe::frame::{self, ProbeFrameEndpoints};
 use packetrig_sys::link::{KernelRoute, Link, NamespaceLinks, NeighbourEntry};
-use packetrig_sys::loopback::OpenLoopback;
+use packetrig_sys::loopback::LoopbackSettingsHolder;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{UnsupportedFeature, clock};
 use packetrig_units::Nanos;
@@ -20,7 +21,7 @@ use std::net::IpAddr;
 
 /// Time limit for the next hop to answer with its hardware address; the kernel itself asks three times, a second apart.
 const NEIGHBOUR_TIMEOUT: Nanos = Nanos::from_millis(3_500);
-const PATH_POLL_INTERVAL: Nanos = Nanos::from_millis(2);
+const NEIGHBOUR_POLL_INTERVAL: Nanos = Nanos::from_millis(2);
 
 /// The path of probes to a target: interface, addresses and next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +37,14 @@ pub struct ProbePath {
 }
 
 impl ProbePath {
-    /// Longest frame without FCS.
+    /// Bytes of the longest frame: Ethernet header and MTU, without FCS.
     pub const fn longest_frame(&self) -> usize {
         frame::ETHERNET + self.mtu as usize
     }
 }
 
-/// Finds the path to a target from a namespace (`None`: the caller's), through an interface if one is named.
+/// Finds the path to a target from a namespace (`None`: the caller's). If `through` names an interface, the
+/// path must leave through that interface.
 pub fn find_path(
     namespace: Option<&str>,
     target: PermittedTarget,
@@ -68,7 +70,8 @@ pub fn find_path(
     })
 }
 
-/// The addresses that packets through an interface may have as their source: its own, or all of this machine's if packets stay inside it.
+/// Returns the addresses that packets through an interface may have as their source: the addresses of the
+/// interface, or, for the loopback interface, all addresses of the namespace.
 pub fn own_addresses(location: &PortLocation) -> Result<Vec<IpAddr>, Error> {
     let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
     let mut links = NamespaceLinks::open_in(&netns)?;
@@ -81,7 +84,7 @@ fn no_route_error(ip: IpAddr, through: Option<&str>) -> Error {
     Error::NoRoute(ip, through.map(str::to_owned))
 }
 
-/// The interface that packets of this route leave through.
+/// Returns the interface through which packets of a route leave: loopback if the target is an address of this machine.
 fn find_outgoing_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
     let link = links.find_link_by_index(route.index)?;
     if !route.is_local || link.loopback {
@@ -92,24 +95,26 @@ fn find_outgoing_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<
     Ok(loopback.unwrap_or(link))
 }
 
-/// Returns the source address that the kernel chooses; `None` if it is not an address of the interface. If packets stay
-/// inside this machine, every address of the machine will do.
+/// Returns the source address that the kernel chooses; `None` if the kernel names none, or one that the
+/// interface does not have. Packets that stay inside this machine may have any of its addresses.
 fn find_route_source(
     links: &mut NamespaceLinks,
     route: KernelRoute,
     to: IpAddr,
 ) -> Result<Option<IpAddr>, Error> {
     if route.is_local {
-        // Packets to an own address come from that address unless the kernel says otherwise.
+        // Packets to an address of this machine have the same address as their source unless the
+        // route names another one.
         return Ok(Some(route.source.unwrap_or(to)));
     }
     let addresses = links.list_addresses()?;
-    // The preferred source of a route may be an address of another interface. A probe from it would look forged.
+    // The preferred source of a route may be an address of another interface. A probe with that
+    // source would look forged.
     let chosen = route.source.filter(|ip| addresses.iter().any(|a| a.index == route.index && a.ip == *ip));
     Ok(chosen)
 }
 
-/// Ethernet addresses of a path's first hop.
+/// Ethernet addresses of frames to the next hop: of the outgoing interface (`own`) and of the next hop.
 struct HardwareAddresses {
     own: [u8; 6],
     next: [u8; 6],
@@ -131,7 +136,7 @@ fn resolve_hardware_addresses(
     })?;
     let deadline = clock::monotonic_ns() + NEIGHBOUR_TIMEOUT.as_u64();
     let mut has_asked = false;
-    // A failed entry may be out of date, so `Silent` counts only after we have asked.
+    // A failed neighbour entry may be out of date, so `Silent` counts only after a new request.
     loop {
         match links.find_neighbour(link.index, next)? {
             NeighbourEntry::At(mac) => return Ok(HardwareAddresses { own, next: mac }),
@@ -146,20 +151,20 @@ fn resolve_hardware_addresses(
         if clock::monotonic_ns() >= deadline {
             break;
         }
-        clock::sleep_until_ns(clock::monotonic_ns() + PATH_POLL_INTERVAL.as_u64());
+        clock::sleep_until_ns(clock::monotonic_ns() + NEIGHBOUR_POLL_INTERVAL.as_u64());
     }
     Err(Error::NobodyThere(next, link.name.clone()))
 }
 
-/// Sets and holds the settings of the loopback interface that a path needs: `None` unless the path is IPv4
-/// through that interface. All processes that need these settings share them; the last one restores them.
-pub fn open_loopback(way: &ProbePath) -> Result<Option<OpenLoopback>, Error> {
-    // Only for IPv4 does the kernel discard such frames as forged.
+/// Switches on the loopback settings that IPv4 probes through the loopback interface need, until the result is
+/// dropped; `None` for all other paths. All processes that need the settings share them; the last one restores them.
+pub fn open_loopback(way: &ProbePath) -> Result<Option<LoopbackSettingsHolder>, Error> {
+    // The kernel discards frames between its own addresses as forged over IPv4 only.
     if !way.is_loopback || !way.ends.target.is_ipv4() {
         return Ok(None);
     }
     let netns = NetNs::open_named_or_current_namespace(way.location.namespace.as_deref())?;
-    Ok(Some(OpenLoopback::hold_loopback_open(&netns)?))
+    Ok(Some(LoopbackSettingsHolder::acquire_loopback_settings(&netns)?))
 }
 
 #[cfg(test)]

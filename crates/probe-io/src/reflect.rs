@@ -1,10 +1,12 @@
-//! Runs the far end of STAMP sessions: a socket with the kernel's stamps, and the reflector that decides
-//! what to send back.
+//! Runs the reflector of STAMP sessions (RFC 8762): a socket with kernel timestamps, and the [`StampReflector`]
+//! that decides what to send back.
 //!
-//! Arrivals are the kernel's stamps. A reflection carries the time right before it is sent. The kernel reports later when it really left;
-//! if the sender asks for it, the session's next reflection carries that time.
+//! The kernel stamps the arriving requests. A reflection carries a clock reading from right before it is sent.
+//! The kernel reports later when the reflection really left; if the sender asks for that time, the session's
+//! next reflection carries it.
 //!
-//! Invariant: it sends only in answer to a request of an allowed address, and never more bytes than the request had.
+//! Invariant: the reflector sends only in answer to a request from an allowed address, and never more bytes
+//! than the request had.
 
 use crate::Error;
 use packetrig_probe::session::StampReflector;
@@ -30,7 +32,7 @@ const MAX_REQUEST_BYTES: usize = 65_535;
 pub struct RequestCounts {
     pub requests: u64,
     pub reflected: u64,
-    /// Requests of addresses that are not allowed.
+    /// Requests from addresses that are not allowed.
     pub foreign: u64,
     /// Requests that were not reflected, by reason.
     pub refused: BTreeMap<ReflectionRefusal, u64>,
@@ -38,7 +40,7 @@ pub struct RequestCounts {
     pub unsent: u64,
 }
 
-/// Reflects requests until `stop` returns true.
+/// Reflects requests until `stop`, which gets the counts so far, returns true. Returns the final counts.
 pub fn run_reflector(
     socket: &mut WatchedSocket,
     reflector: &mut StampReflector,
@@ -118,7 +120,7 @@ fn record_departures(
     const KERNEL_TIMESTAMP_METHOD: u8 = 2;
     socket.drain_reports(&mut |report| {
         let KernelReport::Departed { number, stamps, .. } = report else { return };
-        // The reflection may have been given up before its stamp arrived.
+        // The reflection may have been dropped from the list before its stamp arrived.
         let Some(at) = pending.iter().position(|(of, _)| *of == number) else { return };
         let Some((_, ready)) = pending.remove(at) else { return };
         if let Some(realtime_ns) = stamps.software_ns {

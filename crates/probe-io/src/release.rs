@@ -1,10 +1,11 @@
 //! Releases frames at their departure times.
 //!
-//! A [`FrameRelease`] is one mechanism at one interface. It takes whole trains ahead of time. Some mechanisms
-//! hold them in the kernel until they are due, others sleep themselves. A [`ReleaseDispatcher`] checks the
-//! budget before the mechanism gets a frame.
+//! A [`FrameReleaser`] is one mechanism at one interface. It accepts whole trains ahead of time. In some
+//! mechanisms the kernel holds the frames until they are due; in others a thread waits and sends each frame
+//! itself. A [`ReleaseDispatcher`] checks the budget before the mechanism gets a frame.
 //!
-//! Invariant: each given frame comes back exactly once as a [`DepartedFrame`], sent or not, in order.
+//! Invariant: for each frame that is handed over there is exactly one [`DepartedFrame`], sent or not,
+//! in the same order.
 
 mod account;
 mod capabilities;
@@ -34,7 +35,7 @@ use packetrig_units::{MonoTime, Nanos};
 pub struct ReleaseOptions {
     /// Time from the hand-over of a frame to its departure time.
     pub ahead: Nanos,
-    /// Timer slack: the kernel may wake the sender, and `fq` may release a frame, this much late.
+    /// Timer slack of the sending thread: the kernel may wake the thread this much late.
     pub slack: Nanos,
     /// Time before a departure at which the sender switches from sleeping to spinning.
     pub spin_from: Nanos,
@@ -84,14 +85,14 @@ pub struct DueFrame<'a> {
     pub frame: &'a [u8],
 }
 
-/// Times at which a frame left, and doubts about these times.
+/// Times at which a frame left, and flags that mark problems, such as a late departure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DepartedFrame {
-    /// Time of the hand-over to the kernel; `None`: it was not handed over.
+    /// Time of the hand-over to the kernel; `None`: the frame was not handed over.
     pub handed_over: Option<ProbeStamp>,
-    /// Time of the release by the mechanism.
+    /// Time of the release by the mechanism; `None` if it is unknown, as always with `fq`, `etf` and `launch`.
     pub released: Option<ProbeStamp>,
-    /// Departure stamps of the system, one for each stage that it stamps.
+    /// Departure stamps, one for each stage (queue, driver, wire) that was stamped.
     pub departures: Vec<DepartureStamp>,
     pub flags: Vec<ProbeFlag>,
 }
@@ -112,7 +113,7 @@ impl DepartedFrame {
         DepartureStamp::last_local_departure(&self.departures).or(self.released).or(self.handed_over)
     }
 
-    /// The record of the probe; `at` is its departure time.
+    /// Builds the record of the probe; `at` is its planned departure time.
     pub fn into_record(self, planned: PlannedProbe, at: MonoTime) -> ProbeRecord {
         let Self { handed_over, released, departures, flags } = self;
         let mut record =
@@ -128,13 +129,13 @@ impl DepartedFrame {
     }
 }
 
-/// One mechanism at one interface.
-pub trait FrameRelease: Send {
+/// A release mechanism at one interface.
+pub trait FrameReleaser: Send {
     fn mechanism(&self) -> ReleaseMechanism;
 
-    /// Sends a train and adds the outcome of each frame to `gone`; returns when the last frame has left. The
-    /// caller must call it early enough, by [`Self::lead_time`] before the first departure time. Overdue
-    /// frames are sent immediately and flagged.
+    /// Sends a train and adds the outcome of each frame to `gone`; returns when the last frame has left.
+    /// It must be called at least [`Self::lead_time`] before the first departure time. Overdue frames are
+    /// sent immediately and flagged.
     fn release_train(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
     /// Minimum time between the hand-over of a train and the departure of its first probe.
@@ -142,37 +143,39 @@ pub trait FrameRelease: Send {
         Nanos::ZERO
     }
 
-    /// Requests that it could not fulfil, in words.
+    /// Returns the requested options that could not be applied, as sentences.
     fn remarks(&self) -> &[String] {
         &[]
     }
 }
 
-/// A mechanism that accepts the next train while it still sends the last one, so that there is no pause between them.
+/// A mechanism that accepts the next train while it still sends the current one, so that there is no
+/// pause between the two.
 ///
-/// Invariant: trains come back in the order in which they were begun.
+/// Invariant: trains are finished in the order in which they were begun.
 pub trait ReleasePipeline: Send {
     fn mechanism(&self) -> ReleaseMechanism;
 
-    /// Hands a train over and returns at once; it begins when the one before has left. At most [`MAX_BEGUN`] trains may be unfinished.
+    /// Hands a train over and returns at once; the train begins when the one before has left. At most
+    /// [`MAX_UNFINISHED_TRAINS`] trains may be unfinished.
     fn begin_train(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error>;
 
-    /// Waits until the oldest train has left, and adds the outcome of each frame to `gone`.
+    /// Waits until the oldest unfinished train has left, and adds the outcome of each frame to `gone`.
     fn finish_train(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
     /// A train must be begun this long before its first departure.
     fn lead_time(&self) -> Nanos;
 
-    /// Bytes of the longest frame that it sends, without FCS.
+    /// Bytes of the longest frame that the mechanism can send, without FCS.
     fn longest_frame(&self) -> usize;
 
-    /// Requests that it could not fulfil, in words.
+    /// Returns the requested options that could not be applied, as sentences.
     fn remarks(&self) -> &[String];
 }
 
 /// Number of trains that a [`ReleasePipeline`] accepts before the first one has to be finished: the one that
 /// is leaving, and the next one.
-pub const MAX_BEGUN: usize = 2;
+pub const MAX_UNFINISHED_TRAINS: usize = 2;
 
 #[cfg(test)]
 mod tests;

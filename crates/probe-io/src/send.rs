@@ -1,4 +1,5 @@
-//! Sends probes by a schedule, without listening: trains to one target or to several in turn, each through its own dispatcher.
+//! Sends the probes of a schedule, without listening for answers: trains to one target, or to several targets
+//! in turn. Each target has its own dispatcher.
 //!
 //! Invariant: there is one record for each probe of the schedule, in order, sent or not.
 
@@ -12,7 +13,7 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::ops::Range;
 
-/// Time between the call and the first train, so that it is not late.
+/// Time between the call and the first train, so that the first train is not late.
 const FIRST_TRAIN_DELAY: Nanos = Nanos::from_millis(1);
 /// Trains that are closer together than this plus the lead time are given to the mechanism together, because
 /// there is no time for another call in between.
@@ -36,9 +37,8 @@ pub enum ProbeContent {
     Frame(Vec<u8>),
 }
 
-/// Returns whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows,
-/// from the interface's own address to the target's. Other frames are refused: options such as a source route
-/// would lead them past the target.
+/// Returns whether a frame may be sent as a probe: [`check_frame`] accepts it, and its IP addresses are those of
+/// `ends`. `check_frame` refuses VLAN tags and IP options, because a source route could lead the frame past the target.
 pub fn is_allowed_probe_frame(frame: &[u8], ends: &ProbeFrameEndpoints) -> bool {
     check_frame(frame).is_ok_and(|(_, found)| (found.source, found.target) == (ends.source, ends.target))
 }
@@ -69,9 +69,9 @@ impl ProbeContent {
     }
 }
 
-/// Probes to one target.
+/// A target of a schedule: its path, its dispatcher, and the content of its probes.
 #[derive(Debug)]
-pub struct TargetProbesToSend {
+pub struct ScheduleTarget {
     pub way: ProbePath,
     pub dispatcher: ReleaseDispatcher,
     pub content: ProbeContent,
@@ -88,13 +88,13 @@ pub struct SendOutcome {
 /// a limit is reached.
 pub fn send_schedule(
     schedule: &ProbeSchedule,
-    aims: &mut [TargetProbesToSend],
+    aims: &mut [ScheduleTarget],
     stop: &dyn Fn() -> bool,
 ) -> Result<SendOutcome, Error> {
     send_schedule_from(now() + longest_lead_time(aims) + FIRST_TRAIN_DELAY, schedule, aims, stop, &|_| {})
 }
 
-fn longest_lead_time(aims: &[TargetProbesToSend]) -> Nanos {
+fn longest_lead_time(aims: &[ScheduleTarget]) -> Nanos {
     aims.iter().map(|aim| aim.dispatcher.lead_time()).max().unwrap_or(Nanos::ZERO)
 }
 
@@ -103,7 +103,7 @@ fn longest_lead_time(aims: &[TargetProbesToSend]) -> Nanos {
 pub fn send_schedule_from(
     start: MonoTime,
     schedule: &ProbeSchedule,
-    aims: &mut [TargetProbesToSend],
+    aims: &mut [ScheduleTarget],
     stop: &dyn Fn() -> bool,
     on_sent: &dyn Fn(usize),
 ) -> Result<SendOutcome, Error> {
@@ -119,7 +119,7 @@ pub fn send_schedule_from(
         let probes = &schedule.probes()[range];
         // A train after a refusal or a stop is recorded as unsent, so each probe of the schedule has its record.
         let ended = sent.refused.is_some() || !wait_until_due(start + probes[0].at, lead, stop);
-        // Without a target, `get_mut` finds none, and the probes are recorded as unsent.
+        // If there are no targets at all, the probes are recorded as unsent.
         let aim = turn % aims.len().max(1);
         match aims.get_mut(aim).filter(|_| !ended) {
             Some(aim) => sent.refused = send_batch(probes, start, aim, &mut sent.records, on_sent)?,
@@ -132,7 +132,7 @@ pub fn send_schedule_from(
 fn send_batch(
     probes: &[PlannedProbe],
     start: MonoTime,
-    aim: &mut TargetProbesToSend,
+    aim: &mut ScheduleTarget,
     records: &mut Vec<ProbeRecord>,
     on_sent: &dyn Fn(usize),
 ) -> Result<Option<BudgetExceeded>, Error> {
@@ -171,7 +171,8 @@ fn wait_until_due(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
     }
 }
 
-/// Divides a schedule into batches that are given to the mechanism at once.
+/// Divides a schedule into batches that are given to the mechanism at once: single trains if `single` is true,
+/// otherwise also several trains that are closer together than `near`.
 fn split_into_batches(probes: &[PlannedProbe], single: bool, near: Nanos) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for (index, probe) in probes.iter().enumerate() {
@@ -192,7 +193,7 @@ fn split_into_batches(probes: &[PlannedProbe], single: bool, near: Nanos) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::release::FrameRelease;
+    use crate::release::FrameReleaser;
     use packetrig_plan::PortLocation;
     use packetrig_probe::schedule::ScheduledTrain;
     use packetrig_probe::{ProbeBudget, ProbeFlag, ProbePermit, TargetLimits};
@@ -214,7 +215,7 @@ mod tests {
 
     struct SendNotes;
 
-    impl FrameRelease for SendNotes {
+    impl FrameReleaser for SendNotes {
         fn mechanism(&self) -> ReleaseMechanism {
             ReleaseMechanism::Sleep
         }
@@ -229,7 +230,7 @@ mod tests {
         }
     }
 
-    fn aim(limits: TargetLimits) -> TargetProbesToSend {
+    fn aim(limits: TargetLimits) -> ScheduleTarget {
         let target = "127.0.0.1".parse().unwrap();
         let permitted = ProbePermit::default().permit_target(target, "2026-11-22").unwrap();
         let ends =
@@ -238,7 +239,7 @@ mod tests {
         let way = ProbePath { location, index: 1, mtu: 1_500, ends, is_loopback: true, permitted };
         let content =
             ProbeContent::Datagram { ends, ports: (7, 9), about: Some("https://example.net".into()) };
-        TargetProbesToSend {
+        ScheduleTarget {
             way,
             dispatcher: ReleaseDispatcher::new(Box::new(SendNotes), ProbeBudget::new(limits)),
             content,

@@ -8,9 +8,9 @@
 //! The rules are in [`packetrig_probe::service`]; this module has the sockets and threads. The protocol is
 //! in the crate `packetrig-release`.
 //!
-//! Invariants: only the outlet sends, and it charges each packet to the limits of its target first. No client
-//! waits for another one: messages that a client does not read wait in its own outbox, and while the outbox
-//! is full, the service reads nothing more from that client.
+//! Invariants: only the sending thread (the outlet) sends, and it charges each packet to the limits of its
+//! target first. No client has to wait for another client. Messages that a client does not read wait in its own
+//! outbox. While the outbox is full, the service reads nothing more from that client.
 
 mod admission;
 mod answers;
@@ -32,7 +32,7 @@ use packetrig_plan::PortLocation;
 use packetrig_probe::service::ClientQuota;
 use packetrig_probe::{PermitRefusal, PermittedTarget, ReleaseMechanism, TargetLimits};
 use packetrig_sys::link::NamespaceLinks;
-use packetrig_sys::loopback::OpenLoopback;
+use packetrig_sys::loopback::LoopbackSettingsHolder;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::seqpacket::{SeqpacketListener, SocketAccess};
 use packetrig_units::Nanos;
@@ -62,9 +62,9 @@ pub struct ServiceOptions {
     /// Users who may use the service, besides root and the service's own user.
     pub allowed: Vec<AllowedUser>,
     pub quota: ClientQuota,
-    /// Release times further ahead are refused.
+    /// Packets with release times further in the future than this are refused.
     pub horizon: Nanos,
-    /// A packet that leaves later than this after its time is flagged late.
+    /// A packet that leaves later than this after its requested time is flagged late.
     pub tolerance: Nanos,
     /// The smallest limits of all permitted targets; clients read them in WELCOME.
     pub least_limits: TargetLimits,
@@ -77,7 +77,7 @@ impl ServiceOptions {
     }
 }
 
-/// Check of a target: whether it may be probed now, and its limits.
+/// Function that checks whether a target may be probed now, and returns the target with its limits.
 pub type TargetPermission = dyn Fn(IpAddr) -> Result<PermittedTarget, PermitRefusal> + Send + Sync;
 
 /// The interface through which the service sends.
@@ -90,25 +90,25 @@ struct ServiceInterface {
     mechanism: ReleaseMechanism,
     /// Bytes of the longest frame that the mechanism sends.
     longest_frame: usize,
-    /// Time before their departure at which frames are handed to the mechanism.
+    /// Time between the hand-over of frames to the mechanism and their departure.
     lead: Nanos,
 }
 
 impl ServiceInterface {
-    /// Time before their departure at which packets must be handed over.
+    /// Minimum time between the submission of packets by a client and their departure.
     fn hand_over_lead_time(&self) -> Nanos {
-        self.lead + outlet::RELEASE_SLICE
+        self.lead + outlet::SLICE_DURATION
     }
 }
 
-/// A service that is ready to be run.
+/// A service whose socket is open; [`Self::serve_until`] runs it.
 pub struct ReleaseService {
     listener: SeqpacketListener,
     release: Box<dyn ReleasePipeline>,
     shared: Arc<ServiceShared>,
     netns: NetNs,
     /// Restores settings of the loopback interface when dropped.
-    _loopback: Option<OpenLoopback>,
+    _loopback: Option<LoopbackSettingsHolder>,
 }
 
 /// Reads the counts of a service while it serves.
@@ -128,7 +128,7 @@ impl fmt::Debug for ReleaseService {
 }
 
 impl ReleaseService {
-    /// Listens at a socket for packets that `release` sends through the interface at `location`.
+    /// Opens the socket of a service that uses `release` to send packets through the interface at `location`.
     pub fn listen_at(
         socket: &Path,
         location: &PortLocation,
@@ -142,11 +142,11 @@ impl ReleaseService {
             location: location.clone(),
             index: link.index,
             mtu: link.mtu,
-            // An interface without a hardware address, like loopback, has zeros in its frames.
+            // If the interface has no hardware address, like loopback, its frames have zeros there.
             mac: link.mac.unwrap_or_default(),
             mechanism: release.mechanism(),
             longest_frame: release.longest_frame(),
-            lead: outlet::BATCH_PREPARE_TIME + release.lead_time(),
+            lead: outlet::SLICE_PREPARE_TIME + release.lead_time(),
         };
         let loopback = link.loopback.then(|| open_loopback(location, &permission)).transpose()?.flatten();
         // With other users allowed, the socket is open to all, and `admission` checks the user of each connection.
@@ -159,7 +159,7 @@ impl ReleaseService {
         Ok(Self { listener, release, shared, netns, _loopback: loopback })
     }
 
-    /// Time before their departure at which packets must be handed over.
+    /// Minimum time between the submission of packets by a client and their departure.
     pub fn lead_time(&self) -> Nanos {
         self.shared.interface.hand_over_lead_time()
     }
@@ -176,17 +176,18 @@ impl ReleaseService {
         let outlet = {
             let shared = Arc::clone(&shared);
             netns.spawn_in_namespace("release-outlet".to_owned(), move || {
-                ServiceReleaseThread::new(release, &shared).run_outlet();
+                ServiceReleaseThread::new(release, &shared).run_sending_thread();
                 Ok(())
             })?
         };
         let served = admission::serve_clients(&listener, &shared, &netns, stop, &outlet);
-        // The order matters: the intake stops first, the outlet reports everything, and then the clients' threads end.
+        // The order matters: first the service stops accepting packets, then the sending thread reports all
+        // outcomes, and then the clients' threads end.
         shared.stop_intake();
         let is_whole = outlet.join().is_ok();
         shared.end_clients();
         for thread in served? {
-            // Threads of clients and of answers have no result.
+            // The threads of the clients and the answer thread return no result.
             drop(thread.join());
         }
         if is_whole { shared.take_past_clients() } else { Err(Error::Gone) }
@@ -196,7 +197,7 @@ impl ReleaseService {
 fn open_loopback(
     location: &PortLocation,
     permission: &TargetPermission,
-) -> Result<Option<OpenLoopback>, Error> {
+) -> Result<Option<LoopbackSettingsHolder>, Error> {
     let Ok(permitted) = permission(IpAddr::from([127, 0, 0, 1])) else { return Ok(None) };
     let way = path::find_path(location.namespace.as_deref(), permitted, Some(&location.interface))?;
     path::open_loopback(&way)

@@ -3,14 +3,14 @@
 //! Only one train is sent at a time: the estimator is asked for the next one after the last one was answered
 //! or its time limit has passed. The estimator evaluates the trains ([`packetrig_probe::estimate`]).
 //!
-//! Invariant: a train begins only when the limits allow all of it; they never cut a train in two.
+//! Invariant: a train begins only when the limits of the target allow the whole train, so they never stop it halfway.
 
 use crate::listener::PacketListener;
 use crate::path::ProbePath;
 use crate::release::{DueFrame, ReleaseDispatcher};
 use crate::{Error, frame_length, now};
 use packetrig_probe::answer::PathFailure;
-use packetrig_probe::estimate::{PassedProbe, RateEstimator, TrainRequest};
+use packetrig_probe::estimate::{RateEstimator, TrainProbeTimes, TrainRequest};
 use packetrig_probe::method::{ProbeMethod, ReplyMeaning};
 use packetrig_probe::series::ProbeSeries;
 use packetrig_probe::{PlannedProbe, ProbeFlag, ProbeRecord};
@@ -18,17 +18,17 @@ use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArrivalRule {
-    /// Arrivals at the far end, as it reports them: measures the path to the target.
+pub enum MeasuredArrival {
+    /// Arrivals of the probes at the target, as the target reports them: measures the path to the target.
     Far,
-    /// Arrivals of the answers here: measures the narrower direction.
+    /// Arrivals of the answers at this machine: measures the direction with the lower capacity.
     Near,
 }
 
 /// Reason why no more trains are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrainSeriesEndReason {
-    /// The estimator has what it needs, or gives up.
+    /// The estimator requests no more trains: it has its result, or gives up.
     Done,
     Stopped,
     /// Too many probes were lost.
@@ -42,16 +42,17 @@ pub struct TrainSender<'a> {
     pub method: Box<dyn ProbeMethod>,
     pub dispatcher: ReleaseDispatcher,
     pub listener: PacketListener,
-    pub arrival: ArrivalRule,
+    pub arrival: MeasuredArrival,
     /// Time limit for an answer.
     pub answer_timeout: Nanos,
     series: ProbeSeries,
     sent: u32,
     begun: u32,
-    /// Departure time of the last probe.
+    /// Planned departure time of the last probe of the latest train.
     last: MonoTime,
     is_prohibited: bool,
-    /// Apparent offset of the far clock, computed from the first probe that the far end reported.
+    /// Apparent offset of the target's clock (see [`target_clock_offset_with_delay`]), from the first probe
+    /// that the target reported.
     far_ahead: Option<u64>,
 }
 
@@ -70,7 +71,7 @@ impl<'a> TrainSender<'a> {
         method: Box<dyn ProbeMethod>,
         dispatcher: ReleaseDispatcher,
         listener: PacketListener,
-        arrival: ArrivalRule,
+        arrival: MeasuredArrival,
     ) -> Self {
         Self {
             way,
@@ -88,7 +89,7 @@ impl<'a> TrainSender<'a> {
         }
     }
 
-    /// Gives the listener back.
+    /// Returns the listener, so that the caller can use it again.
     pub fn into_listener(self) -> PacketListener {
         self.listener
     }
@@ -103,7 +104,8 @@ impl<'a> TrainSender<'a> {
         self.series.records()
     }
 
-    /// Sends the trains that an estimator requests, until it requests no more.
+    /// Sends the trains that an estimator requests, until it requests no more, or `stop`, a prohibition or too
+    /// much loss ends the series. After each train, calls `on_train` with the number of trains so far.
     pub fn run_estimator(
         &mut self,
         estimator: &mut dyn RateEstimator,
@@ -111,7 +113,7 @@ impl<'a> TrainSender<'a> {
         on_train: &mut dyn FnMut(u32),
     ) -> Result<TrainSeriesEndReason, Error> {
         while let Some(ask) = estimator.next_train() {
-            let passed = self.send_train_through_path(&ask, stop)?;
+            let passed = self.measure_train(&ask, stop)?;
             // A train that was interrupted measures nothing, so the estimator does not get it.
             if stop() {
                 return Ok(TrainSeriesEndReason::Stopped);
@@ -128,7 +130,8 @@ impl<'a> TrainSender<'a> {
         Ok(TrainSeriesEndReason::Done)
     }
 
-    /// Share of the sent probes that were neither answered nor refused.
+    /// Returns the fraction of the sent probes, from 0 to 1, that got neither an answer nor an error; 0
+    /// if none was sent.
     pub fn loss_share(&self) -> f64 {
         let counts = self.series.counts();
         counts.lost as f64 / counts.sent.max(1) as f64
@@ -139,13 +142,13 @@ impl<'a> TrainSender<'a> {
         self.way.permitted.limits().is_lossy(counts.sent, counts.lost)
     }
 
-    /// Waits until the train may begin, sends it and receives its answers. If `stop` returns true before it begins, the
-    /// result is empty.
-    pub fn send_train_through_path(
+    /// Waits until the train may begin, sends it and receives its answers. If `stop` returns true before the
+    /// train begins, the result is empty.
+    pub fn measure_train(
         &mut self,
         ask: &TrainRequest,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Vec<PassedProbe>, Error> {
+    ) -> Result<Vec<TrainProbeTimes>, Error> {
         // The whole train must fit in the budget before its first probe leaves: a train that is cut short measures nothing.
         let train = ask.probes.iter().map(|probe| (probe.at, probe.length));
         let lead = self.dispatcher.lead_time();
@@ -160,14 +163,14 @@ impl<'a> TrainSender<'a> {
             self.receive_answers(first, stop)?;
         }
         let records = &self.series.records()[first..];
-        if self.arrival == ArrivalRule::Near {
-            return Ok(records.iter().map(PassedProbe::from_round_trip).collect());
+        if self.arrival == MeasuredArrival::Near {
+            return Ok(records.iter().map(TrainProbeTimes::from_round_trip).collect());
         }
         // The clocks need not agree: the same offset is subtracted from all trains, so it cancels in every
         // difference of arrivals. It only keeps the numbers close to this node's clock.
-        self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(apparent_far_clock_offset));
+        self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(target_clock_offset_with_delay));
         let far_ahead = self.far_ahead.unwrap_or(0);
-        Ok(records.iter().map(|record| PassedProbe::from_one_way(record, far_ahead)).collect())
+        Ok(records.iter().map(|record| TrainProbeTimes::from_one_way(record, far_ahead)).collect())
     }
 
     fn send_train(&mut self, ask: &TrainRequest, begins: MonoTime) -> Result<(), Error> {
@@ -186,7 +189,7 @@ impl<'a> TrainSender<'a> {
             .map(|(probe, frame)| DueFrame { at: begins + probe.at, frame })
             .collect();
         let mut gone = Vec::with_capacity(due.len());
-        // The budget has allowed the whole train, and nothing else uses it meanwhile.
+        // The budget has allowed the whole train, and nothing else uses the budget meanwhile.
         self.dispatcher.send_train(&due, &mut gone)?;
         for ((probe, due), gone) in ask.probes.iter().zip(&due).zip(gone) {
             let length = frame_length(due.frame);
@@ -199,7 +202,8 @@ impl<'a> TrainSender<'a> {
         Ok(())
     }
 
-    /// Listens until all probes from `first` on are answered, or their time is over.
+    /// Listens until all probes from `first` on are answered, or the time limit has passed. `stop` or a
+    /// prohibition ends the wait earlier.
     fn receive_answers(&mut self, first: usize, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let deadline = now() + self.answer_timeout;
         while self.has_unanswered_probes(first) && now() < deadline && !stop() && !self.is_prohibited {
@@ -230,8 +234,9 @@ impl<'a> TrainSender<'a> {
     }
 }
 
-/// Apparent offset of the far clock, the way there included; `None` without an answer.
-fn apparent_far_clock_offset(record: &ProbeRecord) -> Option<u64> {
+/// Returns the arrival on the target's clock minus the departure on this machine's clock: the difference of the
+/// clocks plus the delay of the path. `None` if one of the two times is unknown.
+fn target_clock_offset_with_delay(record: &ProbeRecord) -> Option<u64> {
     Some(record.far_arrival?.middle().saturating_sub(record.local_departure()?.middle()))
 }
 

@@ -1,9 +1,10 @@
 //! Reads received frames as answers to probes.
 //!
-//! This module does not find the probe of an answer: the method that wrote the probes compares
+//! This module does not find out which probe an answer belongs to: the method that wrote the probes does, by
 //! identifier, ports and numbers.
 //!
-//! Invariant: a [`ProbeAnswer`] is a whole IP packet that is not a fragment; garbage gives none and never panics.
+//! Invariant: a [`ProbeAnswer`] comes from a complete IP packet, never from a fragment. Garbage gives `None`,
+//! and never a panic.
 
 use crate::frame::{
     ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
@@ -12,7 +13,7 @@ use crate::frame::{
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A received IP packet, read as an answer.
+/// A received IP packet that may answer a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer<'a> {
     pub from: IpAddr,
@@ -26,10 +27,10 @@ pub struct ProbeAnswer<'a> {
     pub content: AnswerContent<'a>,
 }
 
-/// Content of an answer.
+/// IP payload of a received packet that may answer a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerContent<'a> {
-    /// An answer to an echo request.
+    /// An echo reply of ICMP or ICMPv6.
     Echo {
         identifier: u16,
         sequence: u16,
@@ -43,7 +44,7 @@ pub enum AnswerContent<'a> {
         payload: &'a [u8],
     },
     Tcp(TcpSegment<'a>),
-    /// An error, with the beginning of the packet it is about.
+    /// An ICMP error. It quotes the beginning of the packet that caused it.
     Error {
         what: PathFailure,
         about: QuotedPacket<'a>,
@@ -67,7 +68,7 @@ pub enum PathFailure {
     Other,
 }
 
-/// The part of a packet that an error quotes.
+/// The part of the undeliverable packet that an ICMP error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotedPacket<'a> {
     pub source: IpAddr,
@@ -88,7 +89,7 @@ impl QuotedPacket<'_> {
         (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
     }
 
-    /// Identifier and sequence of an echo request.
+    /// Identifier and sequence number; meaningless unless the quoted packet is an echo request.
     pub const fn echo_numbers(&self) -> (u16, u16) {
         let [a, b, c, d] = self.second;
         (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
@@ -106,8 +107,9 @@ struct IpPacket<'a> {
     carried: &'a [u8],
 }
 
-/// Reads a frame without FCS. `lacks_checksum`: the sender is on this machine and left the checksum of the IP
-/// payload to a network card, so that checksum is not checked.
+/// Parses a received Ethernet frame without FCS; `None` if it contains no packet that could answer a probe.
+/// `lacks_checksum`: the sender is on this machine and left the checksum of the IP payload to a network card, so that
+/// checksum is not checked.
 pub fn read_answer(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
     let packet = read_ip_packet(read_be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
     let is_sound = packet.is_sound && (lacks_checksum || is_transport_checksum_right(&packet));
@@ -116,7 +118,8 @@ pub fn read_answer(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>
     Some(ProbeAnswer { from, to, hop_limit, class, is_sound, content })
 }
 
-/// Returns whether the checksum of the IP payload is right. A UDP checksum of zero means "none", over IPv4 only (RFC 768; RFC 8200, 8.1).
+/// Returns whether the checksum of the IP payload is right. A UDP checksum of zero means "no checksum", which only IPv4
+/// allows (RFC 768; RFC 8200, 8.1).
 fn is_transport_checksum_right(packet: &IpPacket<'_>) -> bool {
     // Over IPv6 the sum must be present, because IPv6 has no header checksum that would protect the addresses.
     let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
@@ -168,9 +171,9 @@ fn read_ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
         to: ipv6_address(bytes, 24)?,
         hop_limit: head[7],
         class: head[0] << 4 | head[1] >> 4,
-        // Extension headers are not followed: hosts answer our probes without any.
+        // Extension headers are not parsed: hosts put none into their answers to our probes.
         protocol: head[6],
-        // IPv6 has no header checksum. Its addresses are in the pseudo-header of the sum that IP carries.
+        // IPv6 has no header checksum. The checksum of its payload covers the addresses, through the pseudo-header.
         is_sound: true,
         carried: bytes.get(IPV6..end)?,
     })
@@ -180,7 +183,7 @@ fn read_answer_content<'a>(packet: &IpPacket<'a>) -> Option<AnswerContent<'a>> {
     let carried = packet.carried;
     match packet.protocol {
         PROTOCOL_UDP => {
-            // The datagram's own length ends the payload: IP may carry more bytes than UDP says.
+            // The length in the UDP header ends the payload: the IP packet may have more bytes behind it.
             let length = usize::from(read_be16(carried, 4)?);
             let payload = carried.get(UDP..length)?;
             Some(AnswerContent::Udp { from: read_be16(carried, 0)?, to: read_be16(carried, 2)?, payload })
@@ -209,7 +212,7 @@ fn read_tcp(carried: &[u8]) -> Option<TcpSegment<'_>> {
 fn read_icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
     let kind = *carried.first()?;
     let code = *carried.get(1)?;
-    // Echo replies are types 0 (RFC 792) and 129 (RFC 4443, 4.2); the other types are errors.
+    // Echo replies are types 0 (RFC 792) and 129 (RFC 4443, 4.2); the other types that are accepted are errors.
     let ether_type = match (protocol, kind) {
         (PROTOCOL_ICMP, 0) | (PROTOCOL_ICMPV6, 129) => {
             let payload = carried.get(UDP..)?;
@@ -223,13 +226,13 @@ fn read_icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
         (PROTOCOL_ICMPV6, 1..=4) => ETHER_IPV6,
         _ => return None,
     };
-    // An ICMP error has eight bytes of its own, then the packet that it is about, from its IP header on.
+    // An ICMP error has a header of eight bytes; then comes the packet that caused it, from the IP header on.
     let quoted = read_ip_packet(ether_type, carried.get(UDP..)?, true)?;
     let about = QuotedPacket {
         source: quoted.from,
         target: quoted.to,
         protocol: quoted.protocol,
-        // RFC 792 promises eight bytes of what IP carried; with fewer, the probe cannot be identified.
+        // RFC 792 requires a quote of eight bytes of the IP payload; with fewer, the probe cannot be identified.
         first: *quoted.carried.first_chunk()?,
         second: *quoted.carried.get(4..)?.first_chunk()?,
         rest: quoted.carried.get(UDP..)?,

@@ -1,7 +1,8 @@
 //! The limits of a target: a token bucket for probes, one for bits, and a total number of probes. All are checked
 //! before every frame.
 //!
-//! Invariant: in any interval of `t` seconds at most `burst + t * probes_per_s` probes are allowed, and bits likewise.
+//! Invariant: in any interval of `t` seconds, at most `burst + t * probes_per_s` probes are allowed, and at most
+//! `burst * MAX_FRAME_BITS + t * bits_per_s` bits.
 
 use crate::TargetLimits;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
@@ -21,7 +22,7 @@ pub enum BudgetExceeded {
     Lease,
 }
 
-/// The state of both buckets, and the number of frames so far.
+/// Levels of the two token buckets of a target, and the number of frames that were deducted so far.
 #[derive(Clone, Debug)]
 pub struct ProbeBudget {
     limits: TargetLimits,
@@ -34,25 +35,26 @@ pub struct ProbeBudget {
 #[derive(Clone, Copy, Debug, Default)]
 struct TokenBucket {
     full_at_ns: u64,
-    /// The part of a nanosecond beyond, in units of one divided by the rate: without it, rounding would allow more than the rate.
+    /// Fraction of a nanosecond after `full_at_ns`, in units of 1/rate. Without it, rounding errors would add up to
+    /// more than the rate.
     rest: u64,
 }
 
 impl TokenBucket {
-    /// Returns the bucket after `amount` was taken at this time; `per_s` is at least 1.
-    fn after_taking(self, amount: u64, per_s: u64, at_ns: u64) -> Self {
+    /// Returns the bucket after `amount` was taken at `at_ns`. The rate `per_s` is at least 1.
+    fn after_deducting(self, amount: u64, per_s: u64, at_ns: u64) -> Self {
         let from = if self.full_at_ns < at_ns { Self { full_at_ns: at_ns, rest: 0 } } else { self };
         let total = u128::from(amount) * u128::from(Nanos::from_secs(1).as_u64()) + u128::from(from.rest);
         let (whole, rest) = (total / u128::from(per_s), total % u128::from(per_s));
-        // The rest is smaller than the rate, so it fits.
+        // The rest is smaller than the rate, so it fits into a `u64`.
         Self { full_at_ns: from.full_at_ns.saturating_add(clamp_to_u64(whole)), rest: clamp_to_u64(rest) }
     }
 }
 
-/// The bucket of bits holds `burst` frames of this length.
+/// Bits of a full-size Ethernet frame without FCS. The bucket for bits holds `burst` such frames.
 const MAX_FRAME_BITS: u64 = 1_514 * 8;
 
-/// Resolution of the search for the start of a train: it may begin this much later than possible.
+/// Resolution of the search for the start of a train: the start that is found may be this much later than necessary.
 const START_SEARCH_RESOLUTION: Nanos = Nanos::from_millis(1);
 
 impl ProbeBudget {
@@ -68,7 +70,7 @@ impl ProbeBudget {
     /// Returns this budget with other limits; probes and bits that were used stay used.
     #[must_use]
     pub const fn with_limits(self, limits: TargetLimits) -> Self {
-        // The parts of a nanosecond are in units of the old rates.
+        // `rest` is in units of the old rate, so it means nothing for the new one.
         let probes = TokenBucket { rest: 0, ..self.probes };
         let bits = TokenBucket { rest: 0, ..self.bits };
         Self { limits, probes, bits, ..self }
@@ -80,8 +82,8 @@ impl ProbeBudget {
     }
 
     /// Returns the earliest time from `at` on at which a train may begin; it may be up to 1 ms later than necessary.
-    /// For each frame, `train` has its time after the beginning and its length in bytes. Fails if the train would
-    /// exceed the limits even with full buckets.
+    /// `train` yields, for each frame, the time after the start of the train and the length in bytes. Fails if the
+    /// train would exceed the limits even with full buckets.
     pub fn earliest_start(
         &self,
         at: MonoTime,
@@ -99,7 +101,8 @@ impl ProbeBudget {
             let middle = early + Nanos::new(late.since(early).as_u64() / 2);
             if self.check_train(middle, train.clone()).is_ok() { late = middle } else { early = middle }
         }
-        // `at` itself was never tried. In the usual case the train fits at once, and must not begin late by `START_SEARCH_RESOLUTION`.
+        // The search never tries `at` itself. Usually the train fits at once; then it must
+        // not begin `START_SEARCH_RESOLUTION` later.
         Ok(if self.check_train(at, train).is_ok() { at } else { late })
     }
 
@@ -125,13 +128,13 @@ impl ProbeBudget {
         // Each bucket is a virtual clock (GCRA, ITU-T I.371): a full bucket has its time in the past, and a
         // frame fits if the time at which the bucket is full again is at most one burst ahead.
         let room = refill_ns(u64::from(limits.burst), limits.probes_per_s);
-        let probes = self.probes.after_taking(1, limits.probes_per_s.max(1), at);
+        let probes = self.probes.after_deducting(1, limits.probes_per_s.max(1), at);
         if limits.probes_per_s == 0 || probes.full_at_ns - at > room {
             return Err(BudgetExceeded::Probes(limits));
         }
         // Both buckets are checked before either is charged.
         let room = refill_ns(u64::from(limits.burst).saturating_mul(MAX_FRAME_BITS), limits.bits_per_s);
-        let bits = self.bits.after_taking(u64::from(length) * 8, limits.bits_per_s.max(1), at);
+        let bits = self.bits.after_deducting(u64::from(length) * 8, limits.bits_per_s.max(1), at);
         if limits.bits_per_s == 0 || bits.full_at_ns - at > room {
             return Err(BudgetExceeded::Bits(limits));
         }
@@ -142,7 +145,7 @@ impl ProbeBudget {
     }
 }
 
-/// The time in nanoseconds that it takes to refill `amount`.
+/// Time in nanoseconds in which a bucket with the rate `per_s` refills by `amount`.
 fn refill_ns(amount: u64, per_s: u64) -> u64 {
     // Saturating, because the limits of `TargetLimits::NONE` are the largest numbers.
     Nanos::from_secs(1).as_u64().saturating_mul(amount) / per_s.max(1)
@@ -159,7 +162,7 @@ mod tests {
         for per_s in [3, 15_000_000, 3_000_000_000] {
             let mut bucket = TokenBucket::default();
             for _ in 0..1_000_000 {
-                bucket = bucket.after_taking(1, per_s, 0);
+                bucket = bucket.after_deducting(1, per_s, 0);
             }
             assert_eq!(bucket.full_at_ns, 1_000_000 * 1_000_000_000 / per_s, "{per_s}");
         }

@@ -1,18 +1,18 @@
 //! Chooses the release mechanism if the user does not.
 //!
-//! `spin`, a real-time sender that sleeps and then spins, was mostly as exact under load as `gate`, by the
-//! 99th percentile (docs/results/probe). It needs no feature of the interface and delays no other traffic in
-//! the kernel, so it is the default. If a calibration measured a timing error of `spin` that is more than twice
-//! that of `gate`, packetrig uses `gate` where it works.
+//! The mechanism `spin` is a real-time thread that sleeps and then spins. Under load, the 99th percentile of its timing
+//! error was usually within a factor of two of that of `gate` (docs/results/probe). `spin` needs no feature of the
+//! interface and delays no other traffic in the kernel, so it is the default. If a calibration measured a timing
+//! error of `spin` that is more than twice that of `gate`, packetrig uses `gate` where it works.
 
 use crate::{ErrorSpread, ReleaseMechanism};
 use serde::{Deserialize, Serialize};
 
-/// Timing error of a mechanism, by the stamps of the far end.
+/// Timing error of a mechanism, measured with arrival stamps at the second interface of the calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseExactness {
     pub mechanism: ReleaseMechanism,
-    /// Median time from the planned departure to the arrival at the far end, in nanoseconds.
+    /// Median time from the planned departure to the arrival at the second interface, in nanoseconds.
     pub p50_ns: i64,
     /// Absent if there were fewer than 100 probes.
     pub p99_ns: Option<i64>,
@@ -25,7 +25,7 @@ impl ReleaseExactness {
     }
 }
 
-/// Result of a calibration, valid for this kernel release and this driver.
+/// Result of a calibration. It is valid only for this kernel release and this driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CalibrationResult {
     /// The kernel's release number.
@@ -41,8 +41,8 @@ impl CalibrationResult {
     }
 }
 
-/// Chooses `spin`, or `gate` if the calibration `found` prefers it and `can` says that it works at this interface.
-/// Returns the mechanism with the reason.
+/// Chooses `spin`, or `gate` if its error was less than half as large in the calibration `found`, and if `can` says
+/// that it works on this interface. Returns the mechanism, and the reason as text.
 pub fn choose_mechanism(
     can: impl Fn(ReleaseMechanism) -> bool,
     found: Option<&CalibrationResult>,
@@ -50,15 +50,16 @@ pub fn choose_mechanism(
     let spin = found.and_then(|found| found.p99_ns(ReleaseMechanism::Spin));
     let gate = found.and_then(|found| found.p99_ns(ReleaseMechanism::Gate));
     // The p99 decides, not the maximum: in a VM, rare maxima of 0.2 to 9 ms occur with every mechanism. The
-    // factor is two, because the measurements of decision 0015 show no smaller difference.
+    // factor is two, because the measurements of decision 0015 are not more exact than that.
     match (spin, gate) {
         (Some(spin), Some(gate)) if spin <= gate.saturating_mul(2) => (
             ReleaseMechanism::Spin,
             format!("calibrated: the p99 timing error is {spin} ns with spin, {gate} ns with gate"),
         ),
-        (Some(_), Some(_)) if !can(ReleaseMechanism::Gate) => {
-            (ReleaseMechanism::Spin, "the calibration prefers gate, which does not work here".into())
-        }
+        (Some(_), Some(_)) if !can(ReleaseMechanism::Gate) => (
+            ReleaseMechanism::Spin,
+            "the calibration prefers gate, which does not work on this interface".into(),
+        ),
         (Some(spin), Some(gate)) => (
             ReleaseMechanism::Gate,
             format!(

@@ -35,7 +35,7 @@ use crate::{DepartureStamp, PlannedProbe, ProbeKind, ProbeRecord};
 use packetrig_units::Nanos;
 use serde::Serialize;
 
-/// Bytes of a frame before its packet.
+/// Bytes of the Ethernet header.
 const ETHERNET: u32 = 14;
 
 /// A train that a method requests: departure times count from the train's own start.
@@ -46,9 +46,9 @@ pub struct TrainRequest {
     pub pause: Nanos,
 }
 
-/// One probe of a train, as a method sees it. The clocks of both ends need not agree, but each has to be steady.
+/// Measured times of one probe of a train. The clocks of the two ends may have an offset, but each must run steadily.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassedProbe {
+pub struct TrainProbeTimes {
     pub kind: ProbeKind,
     /// Bytes of its frame, without FCS.
     pub length: u32,
@@ -56,33 +56,35 @@ pub struct PassedProbe {
     pub left: Option<u64>,
     /// Arrival time of the probe or of its answer; `None` if it did not arrive.
     pub came: Option<u64>,
-    /// Error bound of both times together. The error of a far clock is not part of it: it cancels in distances.
+    /// Sum of the error bounds of both times, in nanoseconds. The error of a far clock is left out: it cancels
+    /// in distances between probes.
     pub doubt: u64,
-    /// True if the probe did not leave, or if its sender was disturbed and no stamp of the kernel shows when it left.
+    /// True if the probe did not leave, or if its sender lost the processor and no stamp of the kernel shows
+    /// when the probe left.
     pub disturbed: bool,
 }
 
-impl PassedProbe {
-    /// Measures the way to the far end, by the arrival there. `far_ahead` is subtracted from arrival times.
-    /// It need not be exact: it only keeps the delays small enough for floats to distinguish them.
+impl TrainProbeTimes {
+    /// Uses the arrival at the far end: measures only the way there. `far_ahead`, the approximate offset of the far
+    /// clock, is subtracted from arrival times, so that the delays are small enough for floats to distinguish them.
     pub fn from_one_way(record: &ProbeRecord, far_ahead: u64) -> Self {
         let passed = Self::from_record(record, record.far_arrival);
         Self { came: passed.came.map(|came| came.saturating_sub(far_ahead)), ..passed }
     }
 
-    /// Uses the arrival of the answer: measures the way there and back.
+    /// Uses the arrival of the answer here: measures the way there and back.
     pub fn from_round_trip(record: &ProbeRecord) -> Self {
         Self::from_record(record, record.answered)
     }
 
     fn from_record(record: &ProbeRecord, came: Option<crate::ProbeStamp>) -> Self {
         use crate::ProbeFlag::{Dropped, Stolen, Unsent};
-        // The driver's stamp is taken after all queues of the sender. A card's stamp is later, but it is of
-        // another clock.
+        // The driver's stamp is taken after all queues of the sender. A card's stamp is later, but it
+        // comes from another clock.
         let stamped = DepartureStamp::last_local_departure(&record.departures);
         let left = record.local_departure();
-        // If the processor was taken away, the kernel's stamp shows when the frame really left. The mechanism's own reading of the clock
-        // may be from before the interruption.
+        // If the sending thread lost its processor, the kernel's stamp shows when the frame really left. The mechanism
+        // may have read the clock before the interruption.
         let disturbed = record.flags.iter().any(|flag| match flag {
             Dropped | Unsent => true,
             Stolen => stamped.is_none(),
@@ -103,17 +105,17 @@ impl PassedProbe {
     }
 }
 
-/// A method of estimating a rate.
+/// A method that estimates the capacity or the available rate of a path.
 pub trait RateEstimator: Send {
     fn name(&self) -> &'static str;
 
     /// Returns the next train to send; `None` if the method needs no more trains.
     fn next_train(&mut self) -> Option<TrainRequest>;
 
-    /// Adds the outcome of the requested train: all of its probes, in order.
-    fn add_train(&mut self, train: &[PassedProbe]);
+    /// Adds the outcome of the train that was requested last: all of its probes, in order.
+    fn add_train(&mut self, train: &[TrainProbeTimes]);
 
-    /// The estimate from all trains so far.
+    /// Returns the estimate from all trains so far, or the reason why there is none.
     fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason>;
 }
 
@@ -127,19 +129,19 @@ pub struct RateEstimate {
     pub low: f64,
     /// Upper bound of the rate, as far as the method can tell.
     pub high: f64,
-    /// Bytes of a packet per byte of its frame, for the frames it was measured with.
+    /// Bytes of IP packet per byte of frame, for the frames that the method sent.
     pub packets_per_frame: f64,
     pub quality: EstimateQuality,
 }
 
 impl RateEstimate {
-    /// The rate of IP packets.
+    /// The rate in bits of IP packets per second, without Ethernet headers.
     pub fn packet_bits_per_s(&self) -> f64 {
         self.bits_per_s * self.packets_per_frame
     }
 }
 
-/// The evidence of an estimate.
+/// Figures that show how reliable an estimate is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct EstimateQuality {
     /// Trains that were sent.
@@ -162,7 +164,7 @@ pub struct EstimateQuality {
     pub modes: Vec<SampleCluster>,
 }
 
-/// Trains that were not used, by the reason.
+/// Number of trains that were not used, for each reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiscardedTrains {
     /// Trains with a lost probe.
@@ -189,7 +191,7 @@ pub enum NoEstimateReason {
         .discarded.to_text(), .discarded.batch_advice()
     )]
     TooFew { have: usize, wanted: usize, trains: usize, discarded: DiscardedTrains },
-    /// The path does not spread the probes: it is faster than they can be sent, or a bucket holds much of a train.
+    /// The path does not spread the probes: it is faster than the sender, or a token bucket holds much of a train.
     #[error(
         "the path did not spread {train} probes that left {gap_ns} ns apart: {}",
         describe_unspread_path(*.at_least, *.bucket_bytes)
@@ -197,7 +199,8 @@ pub enum NoEstimateReason {
     NotSpread {
         train: u32,
         gap_ns: u64,
-        /// The path carries this rate, or a token bucket holds more than `bucket_bytes`. Absent if the arrivals cannot show it.
+        /// Minimum rate of the path, unless a token bucket holds more than `bucket_bytes`. Absent if the arrivals
+        /// show no such minimum.
         at_least: Option<f64>,
         bucket_bytes: u64,
     },
@@ -230,14 +233,14 @@ fn describe_unspread_path(at_least: Option<f64>, bucket_bytes: u64) -> String {
 }
 
 impl DiscardedTrains {
-    /// Names the likely cause if most of the discarded trains had probes that arrived together.
+    /// Names the likely cause if most of the discarded trains had probes that arrived together; otherwise empty.
     const fn batch_advice(&self) -> &'static str {
         let others = self.lost + self.unstamped + self.disturbed + self.reordered + self.unlike;
         if self.together <= others {
             return "";
         }
-        "; a part of the path releases frames in batches, for example a software shaper (`tap --impair \
-        rate=`) or a receiver that collects them; `capacity --method train` measures across batches"
+        "; something on the path releases frames in batches, for example a software shaper (`tap --impair \
+        rate=`) or a receiver with interrupt coalescing; `capacity --method train` measures across batches"
     }
 
     pub fn to_text(self) -> String {
@@ -255,12 +258,12 @@ impl DiscardedTrains {
     }
 }
 
-/// Bytes of a packet per byte of its frame.
+/// Bytes of IP packet per byte of frame, for frames of this length.
 fn packets_per_frame(length: u32) -> f64 {
     f64::from(length.saturating_sub(ETHERNET)) / f64::from(length.max(1))
 }
 
-/// Converts a distance between probes; negative values become zero, and the largest ones the longest time.
+/// Converts nanoseconds. A negative value becomes zero, and a value that is too large becomes the longest time.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off at both ends")]
 fn clamp_to_nanos(ns: f64) -> Nanos {
     Nanos::new(ns.max(0.0) as u64)

@@ -1,6 +1,6 @@
 //! Records of probes as the content of files: JSON lines, or pcapng with the frames and the record of each.
 //!
-//! Invariant: every form has the header and all records.
+//! Invariant: every format has the header and all records.
 
 mod json;
 mod pcapng;
@@ -10,7 +10,7 @@ pub use pcapng::encode_pcapng;
 
 use std::path::Path;
 
-/// The form of a file of probe records.
+/// Format of a file of probe records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFileFormat {
     /// One JSON object per line, the header first.
@@ -22,7 +22,7 @@ pub enum ProbeFileFormat {
 }
 
 impl ProbeFileFormat {
-    /// The form that the extension of a path names.
+    /// Returns the format that belongs to the extension of a path; `None` for other extensions.
     pub fn from_path(path: &Path) -> Option<Self> {
         match path.extension().and_then(|end| end.to_str()) {
             Some("jsonl" | "ndjson") => Some(Self::JsonLines),

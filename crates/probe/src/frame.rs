@@ -1,6 +1,6 @@
 //! Writes the frames of probes: Ethernet, IP and a segment, datagram or echo request, with their checksums.
 //!
-//! Answers are read by [`crate::answer`]; the tests check each against the other.
+//! [`crate::answer`] reads answers; the tests check the two modules against each other.
 //!
 //! Invariant: a frame has right lengths and checksums, and is never shorter than [`MIN_FRAME_BYTES`].
 
@@ -14,7 +14,7 @@ pub const MIN_FRAME_BYTES: usize = 60;
 pub const ETHERNET: usize = 14;
 pub const IPV4: usize = 20;
 pub const IPV6: usize = 40;
-/// Bytes of a UDP header, and of an echo request's.
+/// Bytes of a UDP header, and also of the ICMP header of an echo request.
 pub const UDP: usize = 8;
 const DEFAULT_HOP_LIMIT: u8 = 64;
 
@@ -78,7 +78,8 @@ impl ProbeFrameEndpoints {
         frame.extend(clamp_to_u16(UDP + payload.len()).to_be_bytes());
         frame.extend([0, 0]);
         frame.extend(payload);
-        // RFC 768: zero in the field means "no checksum", so a computed zero is sent as all ones, its other form in ones' complement.
+        // RFC 768: zero in the field means "no checksum", so a computed zero is sent as all ones, which means the same
+        // number in ones' complement.
         let sum = match self.compute_transport_checksum(PROTOCOL_UDP, &frame[at..]) {
             0 => 0xffff,
             sum => sum,
@@ -102,8 +103,8 @@ impl ProbeFrameEndpoints {
     }
 
     pub fn write_tcp_frame(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
-        // The data offset counts words of four bytes, in four bits. Options that are not a whole word are cut
-        // off.
+        // The data offset counts words of four bytes, in four bits. Bytes of the options after the last whole
+        // word are cut off.
         let header = 20 + segment.options.len() / 4 * 4;
         let at = self.begin_frame(PROTOCOL_TCP, header + segment.payload.len(), frame);
         frame.extend(segment.source_port.to_be_bytes());
@@ -155,7 +156,7 @@ impl ProbeFrameEndpoints {
 /// The ones' complement sum over the IP payload, with the pseudo header if the protocol has one. It is all
 /// ones if the checksum in the payload is right.
 pub(crate) fn transport_sum(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8]) -> u16 {
-    // ICMP has no pseudo header (RFC 792). The other protocols have, ICMPv6 included (RFC 4443, 2.3).
+    // ICMP has no pseudo header (RFC 792). The other protocols have one, ICMPv6 included (RFC 4443, 2.3).
     let mut sum = ChecksumSum::default();
     if protocol != PROTOCOL_ICMP {
         for ip in [source, target] {
@@ -172,8 +173,8 @@ pub(crate) fn transport_sum(source: IpAddr, target: IpAddr, protocol: u8, carrie
     sum.folded_sum()
 }
 
-/// The address in the form of IPv6. A pair with addresses of both families, which no caller makes,
-/// gets a mapped address.
+/// Returns the bytes of an IPv6 address. An IPv4 address is mapped (`::ffff:`), which happens only if source and target
+/// have different families; no caller passes such a pair.
 fn ipv6_octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -191,8 +192,8 @@ fn pad_frame(frame: &mut Vec<u8>) {
     }
 }
 
-/// Contact and purpose for the payload of a probe (RFC 9511), as much as fits into `room` bytes: `about`, or
-/// `packetrig probe` without one.
+/// Returns the text that tells the receiver of a probe where it comes from (RFC 9511), cut to `room` bytes: `about`, or
+/// `packetrig probe` if `about` is `None`.
 pub fn attribution_bytes_or_default(about: Option<&str>, room: usize) -> &[u8] {
     let text = about.unwrap_or("packetrig probe").as_bytes();
     &text[..text.len().min(room)]

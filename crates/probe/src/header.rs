@@ -17,9 +17,10 @@ pub struct ProbeHeader {
     pub argv: Vec<String>,
     /// Seed of all random values.
     pub seed: u64,
-    /// Fingerprint of the schedule: the same for the same times, lengths and trains. Empty if an estimator requested trains one by one.
+    /// Fingerprint of the schedule: the same for the same times, lengths and trains. Empty if an estimator requested
+    /// the trains one by one.
     pub schedule: String,
-    /// Probes planned, or sent if there was no schedule.
+    /// Number of planned probes; without a schedule, the number of sent probes.
     pub probes: u64,
     pub targets: Vec<String>,
     /// URI of the contact for the probes (RFC 9511).
@@ -30,7 +31,7 @@ pub struct ProbeHeader {
     pub why: String,
     /// Requests that the mechanism could not fulfil.
     pub remarks: Vec<String>,
-    /// Time from the hand-over of a probe to its departure time, in nanoseconds.
+    /// How long before its departure time a probe is handed to the kernel, in nanoseconds.
     pub ahead_ns: u64,
     /// Timer slack of the sender, in nanoseconds: the kernel may wake it this much late.
     pub slack_ns: u64,

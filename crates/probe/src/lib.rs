@@ -41,7 +41,7 @@ pub use schedule::{PlannedProbe, ProbeKind, ProbeSchedule};
 pub use service::PacketRefusal;
 pub use summary::{ErrorSpread, ReleaseSummary};
 
-/// Converts a number of probes or bytes in memory. It is far below `u32::MAX`, so it is never clamped.
+/// Converts a count of probes or bytes that are in memory: such a count is far below `u32::MAX`, so nothing is clamped.
 fn small_count(count: usize) -> u32 {
     packetrig_units::clamp_to_u32(count)
 }

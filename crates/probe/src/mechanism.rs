@@ -12,17 +12,19 @@ pub enum ReleaseMechanism {
     Sleep,
     /// The sender, with real-time priority if allowed, sleeps until shortly before the departure time and then spins.
     Spin,
-    /// Frames lie ready in a ring; one call at the departure time of the first hands over the whole train.
+    /// Frames wait in a packet ring; one call at the departure time of the first frame hands the whole
+    /// train to the kernel.
     Ring,
-    /// Frames are handed over early; a program at the interface's egress holds each one back until it is due.
+    /// Frames are handed over early; a BPF program at the interface's egress holds each one back until it is due.
     Gate,
     /// An XDP program makes each frame when it is due, a train in one call.
     Live,
     /// Frames are handed over early with their departure times; the queueing discipline `fq` releases them.
     Fq,
-    /// The queueing discipline `etf` releases frames that were handed over early, in software.
+    /// Frames are handed over early with their departure times; the queueing discipline `etf`
+    /// releases them, in software.
     Etf,
-    /// The network card releases frames that were handed over early, by its own clock.
+    /// Frames are handed over early with their departure times; the network card releases them, by its own clock.
     Launch,
 }
 

@@ -1,4 +1,4 @@
-//! Probe methods: how to write a probe and recognise its answer, one for each kind of probe.
+//! Probe methods: each writes one kind of probe and recognises the answers to it.
 //!
 //! A [`ProbeMethod`] writes frames and reads answers. It handles neither their times, nor the evaluation
 //! of a series ([`crate::series`]).
@@ -14,7 +14,7 @@ use packetrig_wire::pattern::keyed_mix;
 use serde::Serialize;
 use std::fmt::Debug;
 
-/// A kind of probe towards one target.
+/// Writes one kind of probe to one target, and recognises the answers.
 pub trait ProbeMethod: Debug + Send {
     /// Writes the frame of a probe with departure time `at`. The frame has `length` bytes, or the minimum
     /// that this kind of probe needs. SYN segments always have the same length.
@@ -24,7 +24,7 @@ pub trait ProbeMethod: Debug + Send {
     fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply>;
 }
 
-/// A borrowed method, so that its owner can read its findings afterwards.
+/// Lets the owner of a method lend it to a series, and read afterwards what the method has found.
 impl<M: ProbeMethod> ProbeMethod for &mut M {
     fn write_probe(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
         (**self).write_probe(number, at, length, frame);
@@ -117,7 +117,7 @@ struct ParsedPayload {
 }
 
 impl ParsedPayload {
-    /// The reply of an answer that returns this payload.
+    /// Makes the reply for an answer that echoed this payload.
     const fn reply_echoed_by(&self, answer: &ProbeAnswer<'_>) -> ProbeReply {
         reply_without_peer_times(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
     }
@@ -132,7 +132,7 @@ fn payload_room(ends: &ProbeFrameEndpoints, header: usize, length: u32) -> usize
     (length as usize).saturating_sub(ends.header_bytes() + header).max(MAGIC_AND_NUMBER_BYTES)
 }
 
-/// Returns whether an error is about a packet of ours to the target.
+/// Returns whether an ICMP error quotes a packet of ours to the target.
 pub(crate) fn is_own_packet(ends: &ProbeFrameEndpoints, about: &QuotedPacket<'_>) -> bool {
     (about.source, about.target) == (ends.source, ends.target)
 }
@@ -141,7 +141,8 @@ fn is_from_target(ends: &ProbeFrameEndpoints, answer: &ProbeAnswer<'_>) -> bool 
     (answer.from, answer.to) == (ends.target, ends.source)
 }
 
-/// Returns the meaning of an error. "Port unreachable" is the regular answer of a target to a datagram for a closed port.
+/// Returns the meaning of an ICMP error. "Port unreachable" is the regular answer to a
+/// datagram for a closed port.
 pub(crate) const fn meaning_of_error(what: PathFailure) -> ReplyMeaning {
     match what {
         PathFailure::PortUnreachable => ReplyMeaning::Closed,
@@ -182,7 +183,7 @@ impl EchoMethod {
 impl ProbeMethod for EchoMethod {
     fn write_probe(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
         let payload = self.payload.write_payload(number, payload_room(&self.ends, frame::UDP, length));
-        // The header has room for the lower half; the whole number is in the payload.
+        // The sequence field of the header has room for the lower half of the number; the payload has all of it.
         let [.., high, low] = number.to_be_bytes();
         self.last = Some(number);
         self.ends.write_echo_frame(self.identifier, u16::from_be_bytes([high, low]), payload, frame);
@@ -229,7 +230,7 @@ pub struct DatagramMethod {
 }
 
 impl DatagramMethod {
-    /// Makes datagrams from an own port, which is reserved, to a port of the target.
+    /// Makes datagrams from `own_port`, which no other program may use, to `port` of the target.
     pub const fn new(ends: ProbeFrameEndpoints, own_port: u16, port: u16, about: Option<String>) -> Self {
         Self { ends, own_port, port, payload: ProbePayload::new(about), last: None }
     }
@@ -270,7 +271,7 @@ impl ProbeMethod for DatagramMethod {
 pub struct OneWayMethod(DatagramMethod);
 
 impl OneWayMethod {
-    /// Makes datagrams from an own port to a port of the target; both are reserved.
+    /// Makes datagrams from `own_port` to `port` of the target; no other program may use these ports.
     pub const fn new(ends: ProbeFrameEndpoints, own_port: u16, port: u16, about: Option<String>) -> Self {
         Self(DatagramMethod::new(ends, own_port, port, about))
     }
@@ -307,7 +308,7 @@ pub struct SynMethod {
 }
 
 impl SynMethod {
-    /// Makes segments from an own port to a port of the target; sequence numbers come from the seed.
+    /// Makes segments from `own_port` to `port` of the target. The first sequence number comes from the seed.
     pub fn new(ends: ProbeFrameEndpoints, own_port: u16, port: u16, seed: u64) -> Self {
         Self { ends, own_port, port, first: initial_sequence(seed, 0) }
     }
@@ -318,7 +319,7 @@ impl SynMethod {
         self.first.wrapping_add(number.wrapping_mul(SEQUENCE_NUMBER_STRIDE))
     }
 
-    /// The probe that has this sequence number.
+    /// The number of the probe that has this sequence number; `None` if none has it.
     fn probe_number(&self, sequence: u32) -> Option<u32> {
         let distance = sequence.wrapping_sub(self.first);
         distance.is_multiple_of(SEQUENCE_NUMBER_STRIDE).then_some(distance / SEQUENCE_NUMBER_STRIDE)

@@ -20,8 +20,8 @@
 //! The module neither sends nor waits: [`OneprobeMachine`] takes the time and the received segments, and
 //! returns what to send.
 //!
-//! Invariant: each probe that is finished is counted once, as told or under one reason of ambiguity; round trips of
-//! handshakes and of data are never mixed.
+//! Invariant: each finished probe is counted once, either with a certain outcome or under one reason why it is
+//! ambiguous; round trips of handshakes and of data are never mixed.
 
 mod evidence;
 mod machine;
@@ -43,7 +43,7 @@ pub struct OneprobeOptions {
     pub count: u32,
     /// Time between two probes, in nanoseconds.
     pub every_ns: u64,
-    /// Bytes of data in each segment that is sent.
+    /// Bytes of data in each of the two segments of a probe.
     pub payload: u16,
     /// Bytes of data in each segment of the server's answer (announced as its maximum segment size).
     pub answer: u16,
@@ -51,7 +51,7 @@ pub struct OneprobeOptions {
     pub seed: u64,
 }
 
-/// A segment to send.
+/// A TCP segment to send; the caller adds addresses, ports and checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutgoingSegment {
     pub sequence: u32,

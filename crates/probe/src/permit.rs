@@ -1,4 +1,5 @@
-//! Permission to probe: the targets of this machine and their limits. It may probe only itself, unless a user or the owner allows more.
+//! Permission to probe: which targets this machine may probe, and within which limits. Without permission from a user
+//! or the owner, the machine may probe only itself.
 //!
 //! The command line can allow a target within [`TargetLimits::DEFAULT_LIMITS`]. Only the owner of the machine can allow
 //! more than that, in a file on it:
@@ -26,7 +27,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Minimum number of probes whose time for an answer is over before loss can end a series.
+/// Loss can end a series only after at least this many probes were answered or timed out.
 const MIN_PROBES_FOR_LOSS: u64 = 50;
 
 /// Limits for the probes to one target.
@@ -107,7 +108,7 @@ pub enum PermitRefusal {
     NotAllowed(IpAddr),
     #[error("probing {0} is forbidden by `never` in a permit file")]
     Forbidden(IpAddr),
-    #[error("cannot probe {0}: it is not the address of one host")]
+    #[error("cannot probe {0}: it is a multicast, broadcast or unspecified address, not that of one host")]
     NotOne(IpAddr),
     #[error("probing {0} is no longer allowed: the permission expired on {1}")]
     Ended(IpAddr, String),
@@ -125,7 +126,7 @@ pub struct TargetNetwork {
     #[serde(deserialize_with = "deserialize_parsed")]
     pub network: Network,
     pub owner: Option<String>,
-    /// The last day on which it is valid, as `2027-01-01`.
+    /// The last day on which the permission is valid, as `2027-01-01`; `None` if it does not expire.
     pub until: Option<String>,
     // A limit that is absent has the value of `TargetLimits::DEFAULT_LIMITS`.
     pub probes_per_s: Option<u64>,
@@ -178,8 +179,8 @@ impl ProbePermit {
         }
     }
 
-    /// Allows a network within the default limits, as the command line may. If the permit file has an entry
-    /// for an address, that entry counts.
+    /// Allows a network within the default limits, as `--allow` does. For an address that is in an entry of the
+    /// permit file, only the entry counts.
     pub fn allow_network(&mut self, network: Network) {
         self.typed.push(network);
     }
@@ -201,7 +202,7 @@ impl ProbePermit {
     /// address decides. An address that only `--allow` names, or of the loopback interface, has the default limits. `--allow` does not extend
     /// a permission that has expired. The owner's permit can narrow the limits or refuse the address, and never widens them.
     pub fn limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
-        let own = self.own_limits_for(ip, today)?;
+        let own = self.limits_without_owner(ip, today)?;
         // A refusal of the owner has precedence. If the owner does not name the target, the default limits
         // hold.
         match self.owner.as_ref().map(|owner| owner.limits_for(ip, today)) {
@@ -214,8 +215,8 @@ impl ProbePermit {
         }
     }
 
-    /// The smallest limits of all targets that entries or `--allow` permit: none of them has smaller ones. Loopback
-    /// addresses that no entry contains do not count.
+    /// The smallest value of each limit among the targets that an entry or `--allow` permits. Loopback addresses that
+    /// no entry contains do not count.
     pub fn least_limits(&self) -> TargetLimits {
         let named = self.targets.iter().map(TargetNetwork::limits);
         let typed = (!self.typed.is_empty()).then_some(TargetLimits::DEFAULT_LIMITS);
@@ -232,7 +233,7 @@ impl ProbePermit {
         }
     }
 
-    fn own_limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
+    fn limits_without_owner(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         // `::ffff:192.0.2.7` reaches the same host as `192.0.2.7`. Without this conversion, it would not
         // match `never`.
         let ip = ip.to_canonical();

@@ -25,7 +25,7 @@ pub enum StampClock {
 pub enum StampSource {
     /// The sending or receiving program, before and after a call.
     Program,
-    /// packetrig's program in the kernel.
+    /// packetrig's BPF program in the kernel.
     Bpf,
     /// The kernel's networking code.
     Kernel,
@@ -76,7 +76,7 @@ impl ProbeStamp {
 pub enum DepartureStage {
     /// Entry into the queueing discipline.
     Queue,
-    /// Capture on the sending machine.
+    /// Capture of the outgoing frame on the sending machine.
     Capture,
     Driver,
     /// Transmission onto the wire, by the device.
@@ -122,13 +122,13 @@ pub enum ProbeFlag {
     StampsDisagree,
     /// The kernel dropped the probe: there was no room, or its release time was too late or too far ahead.
     Dropped,
-    /// The first probe of all, which often has to wake up the path.
+    /// The first probe of a series, which often has to wake up the path.
     First,
     /// The probe was not sent: the limits did not allow it, or the run ended first.
     Unsent,
 }
 
-/// All times and doubts of one probe.
+/// Plan, measured times and doubts of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeRecord {
     /// Number of the probe in the schedule.
@@ -146,7 +146,7 @@ pub struct ProbeRecord {
     /// Time of the release by the mechanism.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub released: Option<ProbeStamp>,
-    /// Departure stamps of the system, one for each stage that it stamps.
+    /// Departure stamps of the kernel and the devices, one for each stage that was stamped.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub departures: Vec<DepartureStamp>,
     /// Arrival at the far end, as that end reports it.
@@ -185,7 +185,8 @@ impl ProbeRecord {
         DepartureStamp::stamp_of_stage(&self.departures, stage)
     }
 
-    /// The best known departure time on this node's clock: the last stage that was stamped, else the release, else the hand-over.
+    /// The best known departure time on this node's clock: the last stage after the queueing discipline that was
+    /// stamped, else the release, else the hand-over.
     pub fn local_departure(&self) -> Option<ProbeStamp> {
         DepartureStamp::last_local_departure(&self.departures).or(self.released).or(self.handed_over)
     }

@@ -45,7 +45,9 @@ pub enum ScheduleRefusal {
     Empty,
     #[error("a schedule has at most {MAX_SCHEDULED_PROBES} probes, not {0}")]
     TooLong(usize),
-    #[error("probe {0} is due earlier than the probe before it")]
+    #[error(
+        "probe {0} (counted from 0) is due earlier than the probe before it; sort the probes by departure time"
+    )]
     Backwards(usize),
 }
 
@@ -54,7 +56,7 @@ pub enum ScheduleRefusal {
 pub struct ProbeSchedule(Vec<PlannedProbe>);
 
 impl ProbeSchedule {
-    /// A schedule of these probes, in this order. They get new numbers.
+    /// Makes a schedule of these probes, in this order, and numbers them from zero.
     pub fn new(mut planned: Vec<PlannedProbe>) -> Result<Self, ScheduleRefusal> {
         if planned.is_empty() {
             return Err(ScheduleRefusal::Empty);
@@ -65,7 +67,7 @@ impl ProbeSchedule {
         if let Some(at) = planned.windows(2).position(|two| two[1].at < two[0].at) {
             return Err(ScheduleRefusal::Backwards(at + 1));
         }
-        // Records are found by this number, so the numbers of the caller are not trusted.
+        // Callers find the record of a probe by this number, so it must be the index.
         for (number, probe) in (0..).zip(&mut planned) {
             probe.number = number;
         }
@@ -97,11 +99,11 @@ impl ProbeSchedule {
     /// Trains, one per interval.
     pub fn periodic_trains(count: u32, every: Nanos, train: ScheduledTrain) -> Result<Self, ScheduleRefusal> {
         let starts = (0..count).map(|number| Nanos::new(every.as_u64().saturating_mul(number.into())));
-        Self::trains_at(starts, train)
+        Self::schedule_trains_at(starts, train)
     }
 
     /// A train at each of these times.
-    pub fn trains_at(
+    pub fn schedule_trains_at(
         starts: impl IntoIterator<Item = Nanos>,
         train: ScheduledTrain,
     ) -> Result<Self, ScheduleRefusal> {
@@ -167,7 +169,7 @@ impl ScheduledTrain {
     }
 }
 
-/// The `n`th draw of an exponential distribution.
+/// The `n`th value of a sequence that `seed` draws from an exponential distribution.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

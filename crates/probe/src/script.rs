@@ -1,6 +1,6 @@
 //! Schedules from other sources: chirps, files with departure times, and the times of a capture.
 //!
-//! The functions read text, not files. Invariant: a line that cannot be read is refused with its number.
+//! The functions read text, not files. Invariant: the error for an invalid line has the number of the line.
 
 use crate::schedule::{PlannedProbe, ProbeKind, ProbeSchedule, ScheduleRefusal};
 use crate::small_count;
@@ -49,7 +49,7 @@ impl ChirpScript {
         ProbeSchedule::new(planned.collect())
     }
 
-    /// The time from the first probe of a chirp to another one.
+    /// The time from the first probe of a chirp to its probe with the index `nth`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -64,7 +64,7 @@ impl ChirpScript {
 }
 
 /// Probes at the times of a capture, the first at zero. `frames`: time and length without FCS of each frame, in the order of the file.
-pub fn schedule_from_times(
+pub fn schedule_from_capture_times(
     frames: impl IntoIterator<Item = (u64, u32)>,
 ) -> Result<ProbeSchedule, ScheduleRefusal> {
     let mut frames: Vec<_> = frames.into_iter().collect();
@@ -97,7 +97,7 @@ pub fn read_schedule(text: &str) -> Result<ProbeSchedule, ScriptError> {
     let mut planned = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
-        // A line of column names is accepted only before all rows: further down it would be a damaged row.
+        // A line of column names is accepted only before the first row: further down it would be a damaged row.
         if line.is_empty() || line.starts_with('#') || (planned.is_empty() && line.starts_with("offset_ns")) {
             continue;
         }
@@ -131,10 +131,11 @@ fn read_csv_row(line: &str) -> Result<ScriptRow, String> {
         [train, kind] => [Some(*train), Some(*kind)],
         _ => return Err(format!("it has {} value(s), not 2 to 4", cells.len())),
     };
-    // The names of kinds are those of JSON, so both forms of rows know the same words.
+    // CSV rows accept the same names of kinds as JSON rows.
     let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| {
-        serde_json::from_value(serde_json::Value::from(kind))
-            .map_err(|_| format!("`{kind}` is not a kind of probe"))
+        serde_json::from_value(serde_json::Value::from(kind)).map_err(|_| {
+            format!("`{kind}` is not a kind of probe (single, primer, tail, pair, train, chirp)")
+        })
     });
     Ok(ScriptRow {
         offset_ns: parse_number(offset_ns)?,
@@ -145,7 +146,7 @@ fn read_csv_row(line: &str) -> Result<ScriptRow, String> {
 }
 
 fn parse_number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a whole number of the allowed range"))
+    text.parse().map_err(|_| format!("`{text}` is not a whole number, or it is negative or too large"))
 }
 
 #[cfg(test)]
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn times_of_a_capture_begin_at_zero() {
-        let schedule = schedule_from_times([(1_000, 60), (1_700, 100), (1_500, 70)]).unwrap();
+        let schedule = schedule_from_capture_times([(1_000, 60), (1_700, 100), (1_500, 70)]).unwrap();
         let rows: Vec<_> = schedule.probes().iter().map(|p| (p.at.as_u64(), p.length)).collect();
         assert_eq!(rows, [(0, 60), (500, 70), (700, 100)]);
     }

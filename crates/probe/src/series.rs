@@ -4,7 +4,8 @@
 //! probe. A round trip lasts from the best known departure time of a probe to the kernel's stamp of its answer, with
 //! the bounds of both stamps.
 //!
-//! Invariant: every probe that left is either answered, refused or lost; duplicates and damaged answers are counted separately.
+//! Invariant: every probe that was sent is either answered, refused or lost; duplicates and damaged
+//! answers are counted separately.
 
 use crate::method::{ProbeReply, ReplyMeaning};
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp, StampClock};
@@ -52,9 +53,9 @@ pub struct SeriesCounts {
     pub corrupted: u64,
 }
 
-/// Probes that can no longer be answered in time.
+/// Counts of the probes whose time for an answer is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SettledCounts {
+pub struct TimedOutCounts {
     pub sent: u64,
     /// Number of these probes without a sound answer; refused probes are included.
     pub lost: u64,
@@ -63,7 +64,8 @@ pub struct SettledCounts {
 /// Effect of an answer on the series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMeaning {
-    /// The first sound answer, and how long it took.
+    /// The first sound answer, and the round-trip time; `None` if the times of departure and
+    /// arrival cannot be compared.
     First(Option<MeasuredTime>),
     Duplicate,
     /// The answer is damaged, so the probe stays without an answer.
@@ -93,7 +95,7 @@ pub fn time_between(from: ProbeStamp, to: ProbeStamp) -> Option<MeasuredTime> {
     Some(MeasuredTime { ns: i64::try_from(ns).ok()?, bound_ns: from.bound().saturating_add(to.bound()) })
 }
 
-/// Times of a series.
+/// Round-trip times or one-way delays of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SeriesTimes {
     pub samples: u64,
@@ -112,7 +114,7 @@ pub struct SeriesTimes {
     pub bound_ns: u64,
 }
 
-/// All figures of a series.
+/// Counts and times of a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SeriesSummary {
     #[serde(flatten)]
@@ -209,9 +211,9 @@ impl ProbeSeries {
         SeriesCounts { lost, ..self.counts }
     }
 
-    /// Losses among the first `settled` probes, which can no longer be answered in time.
-    pub fn count_settled_losses(&self, settled: usize) -> SettledCounts {
-        let mut counts = SettledCounts::default();
+    /// Counts the losses among the first `settled` probes, whose time for an answer is over.
+    pub fn count_losses_after_timeout(&self, settled: usize) -> TimedOutCounts {
+        let mut counts = TimedOutCounts::default();
         for (record, state) in self.records.iter().zip(&self.states).take(settled) {
             if !record.flags.contains(&ProbeFlag::Unsent) {
                 counts.sent += 1;
@@ -264,7 +266,7 @@ fn round_trips<'a>(records: impl Iterator<Item = &'a ProbeRecord>) -> Vec<Measur
     records.filter_map(|record| time_between(record.local_departure()?, record.answered?)).collect()
 }
 
-/// Summarises times; `None` without any.
+/// Summarises times; `None` if there are none. `jitter_ns` is copied into the result.
 pub fn summarize_times(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTimes> {
     let mut sorted: Vec<i64> = taken.iter().map(|took| took.ns).collect();
     sorted.sort_unstable();

@@ -2,7 +2,7 @@
 //! may be sent, and when each is sent.
 //!
 //! ```text
-//!  packet of a client -> check (may it be sent at all?) -> ReleaseQueue (quotas) -> TargetShares (limits) -> ReleaseCalendar (clashes) -> outlet
+//!  packet of a client -> check (may it be sent at all?) -> ReleaseQueue (quotas) -> TargetShares (limits) -> ReleaseCalendar (clashes) -> release mechanism
 //! ```
 //! Clients are other programs of the machine and are not trusted. No client can send what the permit forbids,
 //! use more than its share of a target's limits while other clients need theirs, block packets of other
@@ -26,8 +26,8 @@ pub use shares::{MAX_TARGETS_OF_CLIENT, ProbingClient, TargetShares};
 
 use serde::Serialize;
 
-/// Reason why the service does not send a packet of a client. Failures after the hand-over to the release mechanism are not among them:
-/// the mechanism reports whether it failed, or the kernel dropped the packet.
+/// Reason why the service does not send a packet of a client. Failures of the release mechanism, and packets that the
+/// kernel drops, are reported in another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketRefusal {
@@ -37,23 +37,24 @@ pub enum PacketRefusal {
     QueueFull,
     /// The target may not be probed.
     NotPermitted,
-    /// A limit of the target is used up, or the client or its user has too many targets.
+    /// A limit of the target does not allow the packet, or the client or its user has too many targets.
     OverLimit,
-    /// The bytes are no IPv4 or IPv6 packet of the kind that may be sent.
+    /// The bytes are not an IPv4 or IPv6 packet, or the packet is of a kind that clients may not send.
     Malformed,
     /// Source or next hop do not belong to the interface, the source port belongs to another program, or answers could
     /// be taken for answers to another user.
     WrongSource,
     TooLong,
-    /// Another packet occupied the outlet, and waiting for it would make this one later than its client allows.
+    /// Frames of other trains leave at that time, and waiting for them would make the packet later
+    /// than its client allows.
     Clash,
     Cancelled,
     /// No route through this interface, the next hop does not answer, or no listener receives answers at the source.
     NoRoute,
-    /// Its release time is beyond the horizon.
+    /// The release time is further ahead than the service accepts.
     TooFarAhead,
-    /// The service ended before it was due.
+    /// The service ended before the packet was due.
     Ended,
-    /// Another packet of its train was refused.
+    /// Another packet of the same train was refused.
     TrainRefused,
 }

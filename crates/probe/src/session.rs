@@ -41,12 +41,13 @@ impl fmt::Debug for SessionKey {
 }
 
 impl SessionKey {
-    /// `None` for fewer than sixteen bytes, which are too few for a secret.
+    /// Makes a key; `None` if there are fewer than sixteen bytes, which are too few for a secret.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         (bytes.len() >= DIGEST_BYTES).then_some(Self(bytes))
     }
 
-    /// Reads the text of a key file: hexadecimal digits, white space around them ignored.
+    /// Reads the text of a key file: hexadecimal digits, with white space only around them. `None` if the text is
+    /// something else, or if the key has fewer than sixteen bytes.
     pub fn from_text(text: &str) -> Option<Self> {
         let digits = text.trim().as_bytes();
         // The digits are checked before `from_str_radix`, which would accept a sign.

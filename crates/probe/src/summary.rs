@@ -1,6 +1,6 @@
 //! Summarises how well a sender kept its departure times and distances, and which probes are doubtful.
 //!
-//! Invariant: errors are computed only for probes that have left; all other probes are only counted.
+//! Invariant: errors are computed only for probes that left; other probes are only counted.
 
 use crate::{ProbeFlag, ProbeRecord, ProbeStamp};
 use serde::Serialize;

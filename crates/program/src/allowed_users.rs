@@ -1,12 +1,14 @@
-//! Users of this machine that a service admits by their number.
+//! Checks the users that `--allow-user` gives access to a service by their number.
 
 use crate::Error;
 
-/// Refuses the overflow user ID: every user without a mapping in this user namespace appears under this number.
-/// `token_option`: the option with which this service gets its token, if it has one.
+/// Fails if `users` contains the overflow user ID, because every user without a mapping in this user namespace has this
+/// number. `token_option` names the option with the access token of the service, for advice in the message.
 pub fn check_allowed_users(users: &[u32], overflow: u32, token_option: Option<&str>) -> Result<(), Error> {
     if users.contains(&overflow) {
-        let token = token_option.map(|name| format!(", or give it the token ({name})")).unwrap_or_default();
+        let token = token_option
+            .map(|name| format!(", or let the client use the access token ({name})"))
+            .unwrap_or_default();
         return Err(Error::Usage(format!(
             "--allow-user {overflow}: the kernel uses this number for every user without a mapping in this \
              user namespace; run the client as another user{token}"

@@ -4,7 +4,7 @@ use packetrig_units::Blame;
 use std::io;
 use std::net::SocketAddr;
 
-/// Reason why a program could not start as its flags say.
+/// Reason why a program could not start as its options ask.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,13 +12,13 @@ pub enum Error {
     /// line cannot know this.
     #[error("{0}")]
     Usage(String),
-    /// A file or directory could not be made or examined.
+    /// A file or directory could not be created or examined.
     #[error("cannot write {what}")]
     Write { what: String, source: io::Error },
     /// The address for metrics cannot be bound.
     #[error("cannot serve metrics on {address}")]
     Metrics { address: SocketAddr, source: io::Error },
-    /// The system cannot start another thread.
+    /// The kernel did not start another thread.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
     /// See [`packetrig_sys::Error`].
@@ -41,7 +41,7 @@ impl Error {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {what}")]
 pub struct UnwrittenResult {
-    /// The result, as a noun.
+    /// What could not be written, as a noun for the message.
     pub what: &'static str,
     pub source: io::Error,
 }

@@ -38,18 +38,18 @@ pub struct EventLogArgs {
 /// Format of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    // Help pages become long if values have descriptions.
+    // The values have no descriptions, because these would make every help page long.
     #[default]
     Text,
     Json,
 }
 
-/// Reader of the log lines, which decides their format.
+/// Kind of reader of the text log: the journal needs another line format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogReader {
     /// A file, a pipe or a terminal.
     Any,
-    /// The journal of systemd, which adds the time and knows levels by a number in front.
+    /// The journal of systemd. It adds the time itself, and reads the level as a number at the beginning of the line.
     Journal,
 }
 
@@ -62,8 +62,8 @@ struct LogWriter {
 }
 
 impl EventLogArgs {
-    /// Starts the log if the arguments or the environment request it. Returns a remark for the user if the value of
-    /// the environment variable is not a level.
+    /// Starts the log if the arguments or the environment request it. Returns a remark for the user if the environment
+    /// variable is used and its value is not valid; then no log starts.
     pub fn start_log(&self) -> Option<String> {
         let named = std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty());
         let filter = match (&self.log_level, named) {
@@ -90,8 +90,8 @@ pub fn is_event_log_enabled() -> bool {
 
 impl LogReader {
     fn detect_standard_error() -> Self {
-        // systemd names the device and inode of the stream that goes to the journal: standard error may have
-        // been redirected since then.
+        // systemd writes the device and inode of the journal's stream into this variable. They are compared, because
+        // standard error may have been redirected since then.
         let journal = std::env::var("JOURNAL_STREAM").unwrap_or_default();
         let here =
             std::fs::metadata("/proc/self/fd/2").map(|facts| format!("{}:{}", facts.dev(), facts.ino()));
@@ -114,8 +114,8 @@ impl Subscriber for LogWriter {
             LogFormat::Text => line::format_text_line(event, clock::wall_clock_ns(), self.reader),
             LogFormat::Json => line::format_json_line(event, clock::wall_clock_ns()),
         };
-        // The line is written with one call, so that lines of several threads do not mix. Without a reader
-        // the event is lost, and the work continues.
+        // The line is written with one call, so that lines of several threads do not mix. If standard error is
+        // closed, the event is lost, and the program continues.
         drop(io::stderr().write_all(text.as_bytes()));
     }
 

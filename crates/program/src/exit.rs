@@ -3,7 +3,7 @@
 use packetrig_units::Blame;
 use std::process::{ExitCode, ExitStatus};
 
-/// End of a command, as its exit code reports it.
+/// How a command ended; each variant has its own exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandExit {
     /// The command succeeded; a run passed.
@@ -29,7 +29,7 @@ pub enum CommandExit {
 }
 
 impl CommandExit {
-    /// Every way to end, in order of code.
+    /// All variants, in the order of their exit codes.
     pub const ALL: [Self; 11] = [
         Self::Ok,
         Self::Fail,
@@ -44,8 +44,8 @@ impl CommandExit {
         Self::Interrupted,
     ];
 
-    /// The exit of a child process that is packetrig, too. A child that a signal has killed, or that has another exit
-    /// code, counts as [`Self::World`].
+    /// Returns how a child process that runs packetrig ended. A child that was killed by a signal, or that has an exit
+    /// code without a variant, counts as [`Self::World`].
     pub fn from_child_status(status: ExitStatus) -> Self {
         status
             .code()
@@ -53,7 +53,7 @@ impl CommandExit {
             .unwrap_or(Self::World)
     }
 
-    /// The exit code that the shell sees.
+    /// Returns the exit code of the process.
     pub const fn code(self) -> u8 {
         // 70 is EX_SOFTWARE of sysexits.h; 130 is what shells report for a program that SIGINT ended.
         // 2 is also the code of clap and of shells for a command line that they cannot read.

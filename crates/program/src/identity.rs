@@ -1,9 +1,9 @@
-//! Names and numbers that identify a run uniquely.
+//! Ids of runs, random numbers, the user's name, and times as text.
 
 use jiff::Timestamp;
 use std::hash::{BuildHasher, RandomState};
 
-/// Returns a random number that cannot be guessed. It is very unlikely to repeat.
+/// Returns a random number that cannot be guessed and is very unlikely to repeat.
 pub fn random_number() -> u64 {
     // The standard library seeds its hashers from the random source of the kernel, and changes the seed for each hasher.
     RandomState::new().hash_one("packetrig")
@@ -11,7 +11,7 @@ pub fn random_number() -> u64 {
 
 /// Returns the name of the user who started this program.
 pub fn read_user_name() -> String {
-    // POSIX knows LOGNAME, and most systems also set USER. A service may have neither.
+    // POSIX defines LOGNAME, and most systems also set USER. A service may have neither.
     let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     named.filter(|name| !name.is_empty()).unwrap_or_else(packetrig_sys::sandbox::own_user_name)
 }
@@ -29,7 +29,7 @@ pub fn run_id(wall_clock_ns: u64, random: u64) -> String {
     format!("{date}-{:06x}", random & 0xff_ffff)
 }
 
-/// Formats date and time for people, UTC.
+/// Formats date and time for people, UTC: `2026-11-22 08:14:07`.
 pub fn format_utc_date_time(wall_clock_ns: u64) -> String {
     utc_timestamp(wall_clock_ns).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }

@@ -1,7 +1,7 @@
 //! The common parts of all programs of packetrig: their start and end, their output, and the sandbox that they enter.
 //!
-//! Arguments become calls, and results become text, in the programs themselves. Results go to standard output, remarks and progress
-//! to standard error. Each way to end has its exit code ([`exit`]). This crate has no knowledge of single commands.
+//! Each program parses its arguments and formats its results itself. Results go to standard output, remarks and
+//! progress to standard error. Each kind of end has its exit code ([`exit`]). No code of single commands is here.
 #![forbid(unsafe_code)]
 
 mod allowed_users;
@@ -26,7 +26,7 @@ pub use run::{CommandError, ProgramName, run_program};
 pub use safe_text::escape_unsafe_text;
 
 /// Returns true if a signal has asked the command to end. Only signals after
-/// [`packetrig_sys::signal::latch_end_signals`] count.
+/// [`packetrig_sys::signal::record_end_signals`] count.
 pub fn is_interrupted() -> bool {
-    packetrig_sys::signal::first_end_signal().is_some()
+    packetrig_sys::signal::first_recorded_end_signal().is_some()
 }

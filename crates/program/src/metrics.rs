@@ -1,11 +1,11 @@
-//! Answers scrapers of `/metrics` over HTTP, and no other request.
+//! An HTTP server for Prometheus that serves `/metrics` and nothing else.
 //!
-//! One thread serves a bounded number of connections. Each may send one request of bounded length within a bounded time, and
-//! only `GET /metrics` is answered. When all connections are in use, the oldest is closed. It is plain HTTP without
-//! authentication, so it listens on the loopback interface unless the user says otherwise. Web pages could reach it there by DNS
-//! rebinding, so requests from pages are refused.
+//! One thread serves a bounded number of connections. Each may send one request of bounded length within a bounded
+//! time; every request except `GET /metrics` gets an error. When all connections are in use, the oldest is closed. The
+//! server uses plain HTTP without authentication, so it listens on the loopback interface unless the user names another
+//! address. Web pages could reach the loopback interface by DNS rebinding, so requests from web pages are refused.
 //!
-//! Invariant: the thread ends with the [`MetricsResponder`], never waits for a peer, and no peer can make its memory grow.
+//! Invariant: the thread ends with the [`MetricsResponder`] and never waits for a peer, and its memory stays bounded.
 
 use crate::Error;
 use packetrig_sys::clock;
@@ -24,9 +24,9 @@ const MAX_REQUEST_BYTES: usize = 4096;
 const REQUEST_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Maximum number of connections at a time.
 const MAX_CONNECTIONS: usize = 32;
-/// Interval at which the thread checks for new connections and for the end.
+/// Interval at which the thread checks for new connections and for the order to stop, if no connection is open.
 const CONNECTION_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval while connections are open.
+/// The same interval while connections are open.
 const OPEN_CONNECTION_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -111,12 +111,12 @@ impl<R: Fn() -> String> MetricsConnections<R> {
         }
         let now_ns = clock::monotonic_ns();
         let render = &self.render;
-        // An error means that the peer has gone: its connection is dropped like an answered one.
+        // An error means that the peer has closed the connection, which is then dropped like an answered one.
         self.open.retain_mut(|scrape| now_ns < scrape.until_ns && !scrape.advance_io(render).unwrap_or(true));
     }
 }
 
-/// One connection: its request so far, then its answer so far.
+/// One connection: the part of the request that was read, then the response and how much of it was written.
 struct MetricsConnection {
     stream: TcpStream,
     head: Vec<u8>,
@@ -137,7 +137,7 @@ impl MetricsConnection {
             if !self.read_head()? {
                 return Ok(false);
             }
-            // The address that this connection came in on: a listener on all addresses also serves the loopback interface.
+            // This is the local address of the connection: a listener on all addresses also serves loopback.
             let is_loopback = self.stream.local_addr()?.ip().to_canonical().is_loopback();
             self.answer = answer_request(&self.head, is_loopback, render);
         }
@@ -155,7 +155,7 @@ impl MetricsConnection {
     fn read_head(&mut self) -> std::io::Result<bool> {
         let mut chunk = [0; 512];
         loop {
-            // A head that is too long is answered from its read part: the method and the path are at its beginning.
+            // If the head is too long, only its first bytes are used: they contain the method and the path.
             if self.head.len() >= MAX_REQUEST_BYTES || self.head.windows(4).any(|end| end == b"\r\n\r\n") {
                 return Ok(true);
             }
@@ -178,7 +178,7 @@ fn answer_request(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) 
     match (method, path) {
         _ if is_from_web_page(&text, is_loopback) => format_response(
             "403 Forbidden",
-            "requests from web pages are refused; call this machine by its address, not by a host name\n",
+            "requests from web pages are refused; use this machine's address or `localhost` in the URL\n",
         ),
         ("GET", "/metrics") => format_response("200 OK", &render()),
         ("GET", _) => format_response("404 Not Found", "not found; the metrics are at /metrics\n"),
@@ -195,7 +195,7 @@ fn format_response(status: &str, body: &str) -> Vec<u8> {
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
-/// Reports whether a browser sends the request for a page of another origin. On the loopback interface, a
+/// Returns whether a browser sent the request for a page of another origin. On the loopback interface, a
 /// request for another host name than `localhost` counts, too (DNS rebinding).
 fn is_from_web_page(head: &str, is_loopback: bool) -> bool {
     let headers = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
@@ -205,14 +205,14 @@ fn is_from_web_page(head: &str, is_loopback: bool) -> bool {
             // Scrapers send no such header; browsers send it with requests of scripts.
             "origin" => true,
             "sec-fetch-site" => !matches!(value, "none" | "same-origin"),
-            // At another address, the user may have given the machine any name.
+            // On other interfaces any host name is accepted: the user may have given the machine any name.
             "host" => is_loopback && !is_address_or_localhost(value),
             _ => false,
         }
     })
 }
 
-/// Reports whether a host is an address or `localhost`, with or without a port.
+/// Returns whether a host is an address or `localhost`, with or without a port.
 fn is_address_or_localhost(host: &str) -> bool {
     let without_port = host.rsplit_once(':').map_or(host, |(name, _)| name);
     // Both forms are tried, because the last group of a bare IPv6 address looks like a port.

@@ -1,4 +1,4 @@
-//! Formats numbers for people. Display only: exact counts are in the report's JSON.
+//! Formats numbers for people. For display only: the JSON of a report has the exact counts.
 
 use packetrig_units::Nanos;
 use packetrig_units::number::{NumberFormat, format_decimals};
@@ -20,12 +20,12 @@ pub fn format_signed(value: i64) -> String {
     format!("{}{}", if value < 0 { "-" } else { "" }, format_count(value.unsigned_abs()))
 }
 
-/// Formats a value with the prefix that leaves at most three digits before the point: `1.234 M`.
+/// Formats a value with the largest of the prefixes k, M and G that does not exceed it: `1.234 M`.
 pub fn format_scaled(value: f64, unit: &str) -> String {
     NUMBER_FORM.format_scaled(value, unit)
 }
 
-/// Formats a value with at most three digits and the prefix that fits, for screens that change: `1.5 Mbit/s`.
+/// Formats a value with a prefix and at most three digits, for screens that are updated: `1.5 Mbit/s`.
 pub fn format_short(value: f64, unit: &str) -> String {
     let prefixes = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     // 999.5 would be rounded to 1000, which has four digits, so the next prefix begins there.
@@ -51,7 +51,7 @@ fn format_three_digits(value: f64) -> String {
     format_decimals(value, decimals)
 }
 
-/// Events per second; zero if no time passed.
+/// Returns the mean number of events per second; 0 for a duration of zero.
 pub fn per_second(events: u64, length: Nanos) -> f64 {
     let seconds = length.as_secs_f64();
     if seconds > 0.0 { events as f64 / seconds } else { 0.0 }

@@ -28,17 +28,17 @@ impl<W: Write> CommandOutput<W> {
         Self { results, closed: false, failed: None, style }
     }
 
-    /// Style of results: colours and width.
+    /// Returns the style of results: colours and width.
     pub fn style(&self) -> TextStyle {
         self.style
     }
 
-    /// Style of tables. If `wide`, lines may have any length.
+    /// Returns the style of tables. If `wide`, lines may have any length.
     pub fn style_for_tables(&self, wide: bool) -> TextStyle {
         if wide { self.style.with_width(None) } else { self.style }
     }
 
-    /// Returns true after a failed write, for example to a pipe that the reader has closed: more output would be lost.
+    /// Returns true after a failed write, for example to a pipe that the reader has closed. Later output is dropped.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -82,15 +82,15 @@ pub fn print_warning(command: &str, text: impl Display) {
     print_remark(format_args!("{command}: warning: {text}"));
 }
 
-/// Writes an error of a command that continues. [`print_failure`] writes the failures that decide its exit code.
-pub fn print_error(command: &str, text: impl Display) {
+/// Writes an error of a command that continues. For an error that decides the exit code, use [`print_deciding_error`].
+pub fn print_error_and_continue(command: &str, text: impl Display) {
     if event_log::is_event_log_enabled() {
         return tracing::error!(target: "packetrig", "{command}: {text}");
     }
     print_remark(format_args!("{command}: error: {text}"));
 }
 
-/// Writes a line of progress. The log has it at level debug.
+/// Writes a line of progress to standard error, or to the event log at level debug if the log is on.
 pub fn print_progress(text: impl Display) {
     if event_log::is_event_log_enabled() {
         return tracing::debug!(target: "packetrig", "{text}");
@@ -98,7 +98,7 @@ pub fn print_progress(text: impl Display) {
     print_remark(text);
 }
 
-/// Logs a remark. It is a warning if it begins with `warning:`, or with the name of its command and `warning:`.
+/// Logs a remark: as a warning if it begins with `warning:` or with `COMMAND: warning:`, otherwise at level info.
 fn log_remark(line: &str) {
     match line.split_once("warning: ") {
         Some((command, warning)) if command.is_empty() || command.ends_with(": ") => {
@@ -108,8 +108,8 @@ fn log_remark(line: &str) {
     }
 }
 
-/// Writes a failure that decides the exit code of a command. A command may write several.
-pub fn print_failure(text: impl Display) {
+/// Writes an error that decides the exit code of a command. A command may write several such errors.
+pub fn print_deciding_error(text: impl Display) {
     if event_log::is_event_log_enabled() {
         return tracing::error!(target: "packetrig", "{text}");
     }
@@ -124,15 +124,15 @@ pub fn print_remark(text: impl Display) {
         return text.to_string().lines().for_each(log_remark);
     }
     let wrapped = wrap_text(&escape_unsafe_text(&text.to_string()), TextStyle::for_remarks().width());
-    // Without a reader of standard error the remark is lost, and the work continues.
+    // If standard error is closed, the remark is lost, and the command continues.
     drop(writeln!(io::stderr(), "{wrapped}"));
 }
 
-/// Colours and a width, if the reader is a terminal that has them.
+/// Whether text is coloured, and its width. A file or pipe gets no colours and any width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
     coloured: bool,
-    /// Characters in a line; `None` if lines may have any length.
+    /// Maximum number of characters in a line; `None` if lines may have any length.
     width: Option<usize>,
 }
 
@@ -148,18 +148,18 @@ impl TextStyle {
         Self { coloured: is_terminal && !unwanted, width }
     }
 
-    /// Characters in a line; `None` if lines may have any length.
+    /// Returns the maximum number of characters in a line; `None` if lines may have any length.
     pub const fn width(self) -> Option<usize> {
         self.width
     }
 
-    /// The same style with another width.
+    /// Returns the same style with another width.
     #[must_use]
     pub const fn with_width(self, width: Option<usize>) -> Self {
         Self { width, ..self }
     }
 
-    /// The style of standard error.
+    /// Returns the style of standard error.
     pub fn for_remarks() -> Self {
         // Lines of the log have no colours.
         if event_log::is_event_log_enabled() { Self::PLAIN } else { Self::from_stream(&io::stderr()) }
@@ -191,7 +191,7 @@ impl TextStyle {
     }
 }
 
-/// Width of a terminal: `COLUMNS`, or the width that the terminal reports.
+/// Returns the width of a terminal: the variable `COLUMNS`, or the width that the terminal reports.
 fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
     // POSIX: COLUMNS is the width that the user prefers, so it takes precedence over the terminal's width.
     let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

@@ -1,4 +1,4 @@
-//! Reports a bug to the user, with one short message instead of a backtrace and with a separate exit code.
+//! Reports a panic to the user as a bug: with a short message instead of a backtrace, and with an exit code of its own.
 
 use crate::exit::CommandExit;
 use crate::output::print_remark;
@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 /// Runs `command`. A panic in it, or in a worker that it joins, becomes [`CommandExit::Bug`]. Guards are dropped during the panic,
 /// so interfaces are restored.
-pub(crate) fn run_guarded(command: impl FnOnce() -> CommandExit) -> CommandExit {
+pub(crate) fn run_and_report_panic(command: impl FnOnce() -> CommandExit) -> CommandExit {
     // Unwind safety does not matter: after a panic, no value of the command is used.
     catch_unwind(AssertUnwindSafe(command)).unwrap_or(CommandExit::Bug)
 }
 
-/// Installs a hook: a panic of any thread prints one short message.
+/// Makes a panic of any thread print a short message instead of Rust's own.
 pub(crate) fn install_panic_hook(program: ProgramName) {
     std::panic::set_hook(Box::new(move |info| print_bug_report(program, info)));
 }
@@ -45,12 +45,12 @@ mod tests {
             }
         }
         let restored = std::cell::Cell::new(false);
-        let exit = run_guarded(|| {
+        let exit = run_and_report_panic(|| {
             let _guard = PanicGuard(&restored);
             panic!("on purpose");
         });
         assert_eq!(exit, CommandExit::Bug);
         assert!(restored.get());
-        assert_eq!(run_guarded(|| CommandExit::Busy), CommandExit::Busy);
+        assert_eq!(run_and_report_panic(|| CommandExit::Busy), CommandExit::Busy);
     }
 }

@@ -1,4 +1,4 @@
-//! Parsers for quantities that commands of several programs take.
+//! Parsers for option values that commands of several programs accept: times, numbers, ports, listen addresses.
 
 use packetrig_units::Nanos;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ pub fn parse_positive_time(text: &str) -> Result<Nanos, String> {
 }
 
 /// Parses a whole number of at least 1, and at most the largest value of `T`.
-pub fn parse_positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+pub fn parse_positive_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number: Option<u64> = text.parse().ok().filter(|number| *number > 0);
     let number = number.ok_or("must be a whole number of at least 1")?;
     let most = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>());
@@ -26,7 +26,7 @@ pub fn parse_port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| "a port must be a number from 0 to 65535".into())
 }
 
-/// Address to listen on.
+/// Address to listen on; a port alone means 127.0.0.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenArg(pub SocketAddr);
 
@@ -34,7 +34,7 @@ impl FromStr for ListenArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A port without an address means 127.0.0.1: counters are served to the network only if the user names an
+        // A port without an address means 127.0.0.1, so that the network can read counters only if the user names an
         // address. `:9100` is accepted, because many programs write a port without an address in this way.
         let port = text.trim_start_matches(':').parse::<u16>().ok();
         let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -51,11 +51,14 @@ mod tests {
 
     #[test]
     fn number_out_of_range_is_refused_with_its_bound() {
-        assert_eq!(parse_positive::<u8>("255"), Ok(255));
-        assert_eq!(parse_positive::<u8>("300"), Err("must be at most 255".into()));
-        assert_eq!(parse_positive::<u64>("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_positive_number::<u8>("255"), Ok(255));
+        assert_eq!(parse_positive_number::<u8>("300"), Err("must be at most 255".into()));
+        assert_eq!(parse_positive_number::<u64>("18446744073709551615"), Ok(u64::MAX));
         for text in ["0", "-1", "many", "1.5"] {
-            assert_eq!(parse_positive::<u16>(text), Err("must be a whole number of at least 1".into()));
+            assert_eq!(
+                parse_positive_number::<u16>(text),
+                Err("must be a whole number of at least 1".into())
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! Runs a program from its command line to its exit code, in the same way for every program.
 
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, print_failure, print_remark};
+use crate::output::{CommandOutput, TextStyle, print_deciding_error, print_remark};
 use crate::{UnwrittenResult, panic};
 use clap::Parser;
 use packetrig_sys::private_files;
@@ -24,11 +24,12 @@ pub trait CommandError: std::error::Error + From<UnwrittenResult> + 'static {
 
     /// Prints the error as the last line on standard error.
     fn show_error(&self) {
-        print_failure(message_with_causes(self));
+        print_deciding_error(message_with_causes(self));
     }
 }
 
-/// Runs the command that the arguments of this process ask for. `help` may change the text of help pages and usage errors.
+/// Parses the arguments of this process, runs the command with `perform`, and returns the exit code. `help` may change
+/// the text of help pages and usage errors.
 pub fn run_program<C: Parser, E: CommandError>(
     program: ProgramName,
     help: fn(String) -> String,
@@ -39,13 +40,13 @@ pub fn run_program<C: Parser, E: CommandError>(
     private_files::set_exposed_file_callback(|file, error| {
         print_remark(format_args!(
             "warning: cannot make {} private ({error}): other users may be able to read this file and \
-             others beside it",
+             other files in its directory",
             file.display()
         ));
     });
     // The hook comes first: without it, a panic would print a backtrace that users cannot understand.
     panic::install_panic_hook(program);
-    panic::run_guarded(|| run_command(help, perform)).into()
+    panic::run_and_report_panic(|| run_command(help, perform)).into()
 }
 
 fn run_command<C: Parser, E: CommandError>(
@@ -68,7 +69,7 @@ fn run_command<C: Parser, E: CommandError>(
     }
 }
 
-/// Prints the parser's text. Help and version are results; anything else is a remark.
+/// Prints the text of the argument parser: help and version on standard output, usage errors on standard error.
 fn print_parser_text(
     refusal: &clap::Error,
     help: fn(String) -> String,
@@ -82,7 +83,7 @@ fn print_parser_text(
     if output.into_result().is_ok() { CommandExit::Ok } else { CommandExit::World }
 }
 
-/// Renders the parser's text with the rules of all other text (`NO_COLOR`, `TERM`): clap would examine the terminal itself.
+/// Renders the text of the argument parser, with colours only if all other text has them: clap has its own rules.
 fn render_usage(refusal: &clap::Error, style: TextStyle) -> String {
     let text = refusal.render();
     if style.is_coloured() { text.ansi().to_string() } else { text.to_string() }

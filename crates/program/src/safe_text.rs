@@ -1,5 +1,5 @@
 //! Makes text safe for a terminal. Names, errors and findings may come from other machines, and a terminal obeys the
-//! control characters that it reads. Control characters are therefore shown as escapes; line ends, tabs and the
+//! control characters that it receives. Control characters are therefore written as escapes; line ends, tabs and the
 //! colours of this program stay.
 
 use packetrig_units::text::is_visible_char;
@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::OnceLock;
 
-/// Sequences that may begin a text. They clear the screen for `--top` and `--watch`.
+/// Sequences that clear the screen, for `--top` and `--watch`. They are allowed only at the beginning of a text.
 const CLEAR_SCREEN_SEQUENCES: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
-/// Maximum length of a colour sequence that is recognised, in bytes.
+/// Maximum number of bytes that are searched for the end of a colour sequence.
 // A key has up to 20 digits, and the longest code is `1;32`: 26 bytes with the separator and the `m`.
 const MAX_COLOUR_SEQUENCE_BYTES: usize = 32;
 
@@ -47,20 +47,20 @@ fn is_unsafe_char(c: char) -> bool {
     !matches!(c, '\n' | '\t') && !is_visible_char(c)
 }
 
-/// Colours the text with a sequence that [`escape_unsafe_text`] accepts. Only this program can write such a
-/// sequence: it holds a secret number, so no text from elsewhere can colour or hide the text after it.
+/// Colours the text with a sequence that [`escape_unsafe_text`] accepts. Only this process can write such a
+/// sequence, because it contains a secret number. So no text from elsewhere can colour or hide other text.
 pub(crate) fn colour_text(text: &str, code: &str) -> String {
-    let key = colour_key();
+    let key = secret_colour_number();
     format!("\u{1b}[{code};{key}m{text}\u{1b}[0;{key}m")
 }
 
-/// The secret number of colour sequences, different in each process.
-fn colour_key() -> &'static str {
+/// Returns the secret number in colour sequences, which differs in each process.
+fn secret_colour_number() -> &'static str {
     static TEXT_KEY: OnceLock<String> = OnceLock::new();
     TEXT_KEY.get_or_init(|| RandomState::new().build_hasher().finish().to_string())
 }
 
-/// A colour sequence of this program, with its length in bytes.
+/// A colour sequence of this program: its colour code without the secret number, and its whole length in bytes.
 struct OwnColourSequence<'a> {
     code: &'a str,
     length: usize,
@@ -73,7 +73,7 @@ fn find_own_colour_sequence(text: &str) -> Option<OwnColourSequence<'_>> {
     let end = codes.bytes().take(MAX_COLOUR_SEQUENCE_BYTES).position(|byte| byte == b'm')?;
     let (code, key) = codes[..end].rsplit_once(';')?;
     let length = "\u{1b}[".len() + end + 1;
-    (key == colour_key()).then_some(OwnColourSequence { code, length })
+    (key == secret_colour_number()).then_some(OwnColourSequence { code, length })
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! The sandbox of each program that runs for a long time and reads data from others. Each program states its
-//! [`ProgramNeeds`]; this file enters the sandbox and prints the rules that the kernel enforces. See `docs/book/sandbox.md`.
+//! The sandbox of programs that run for a long time and read data from other machines or users. Each program states its
+//! [`ProgramNeeds`]; this module enters the sandbox and prints the rules that the kernel enforces. See
+//! `docs/book/sandbox.md` for all of them.
 
 mod flags;
 mod needs;
 
 pub use flags::{SandboxFlags, SandboxMode, UserFlags};
 pub use needs::{
-    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, file_rules, rig_file_rules,
-    rights_for_files, rights_for_ports,
+    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, capabilities_for_files,
+    capabilities_for_ports, file_rules, rig_file_rules,
 };
 
 use crate::Error;
@@ -18,14 +19,14 @@ use packetrig_sys::sandbox::{
     self, ActiveProtections, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, ThreadClass,
 };
 
-/// A program that still has one thread, and opens its files and sockets.
+/// A program during its start: it has one thread, and opens its files and sockets before it gives up rights.
 #[derive(Debug)]
 #[must_use = "`drop_rights` gives up the rights that only the start of the program needs"]
 pub struct ProgramOpening {
     program: &'static str,
     class: ThreadClass,
     user: Option<ProcessUser>,
-    /// Reason why the program stays root.
+    /// Reason why the program stays root; `None` if it does not, or needs no reason.
     reason: Option<String>,
     /// The capabilities of threads that read requests.
     network_thread_capabilities: ProcessCapabilities,
@@ -34,10 +35,11 @@ pub struct ProgramOpening {
     is_quiet: bool,
 }
 
-/// Begins the sandbox. Must be called before a second thread starts.
+/// Begins the sandbox: limits the process to the rights that its start needs. Must be called before a second thread
+/// starts. With `--sandbox off`, nothing is limited.
 pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
     let ProgramNeeds { program, opening, kept, network_thread_capabilities, files, tcp, class, user } = needs;
-    // A rig asks other packetrig processes whether they hold a port; Landlock would refuse their abstract sockets.
+    // Rigs find out through abstract sockets whether another packetrig process uses a port; Landlock would forbid this.
     let asks_processes = class == ThreadClass::Rig;
     if flags.sandbox == SandboxMode::Off {
         return Ok(ProgramOpening {
@@ -52,7 +54,7 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
     }
     let becoming = if sandbox::is_root() { choose_user(user)? } else { SandboxUserChoice::default() };
     let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
-    let sandbox = Some(Sandbox::begin_sandbox_opening(&policy)?);
+    let sandbox = Some(Sandbox::enter_opening_stage(&policy)?);
     let SandboxUserChoice { user, reason } = becoming;
     Ok(ProgramOpening { program, class, user, reason, network_thread_capabilities, sandbox, is_quiet: false })
 }
@@ -92,14 +94,14 @@ impl ProgramOpening {
 }
 
 impl ProgramOpening {
-    /// Gives up rights like `drop_rights`, for a program with runs that need more rights than its request
-    /// threads. Returns a thread that starts runs with these rights. The calling thread, and all threads that it
-    /// starts, lose these rights. Work in the namespaces with these names stays possible.
+    /// Gives up rights like `drop_rights`, for a program whose runs need more rights than its threads that read
+    /// requests. Returns a thread that can start runs with these rights. The calling thread, and all threads that
+    /// it starts, lose these rights. Work in the given network namespaces stays possible.
     pub fn drop_rights_outside_rig_namespaces(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
         let is_on = self.sandbox.is_some();
         // setns(2) needs CAP_SYS_ADMIN, which no thread keeps: a thread stays in each namespace.
         if is_on {
-            netns::keep_threads_in(namespaces);
+            netns::start_resident_threads(namespaces);
         }
         // The thread is started before the rights are given up: a thread inherits rights from the one that starts it.
         let rigs = ResidentThread::start_thread_here("rigs")?;
@@ -122,7 +124,7 @@ pub struct ThreadConfinement {
 }
 
 impl ThreadConfinement {
-    /// Does `work` on a confined thread. Threads that it starts are confined, too.
+    /// Does `work` on a confined thread. Threads that `work` starts are confined, too.
     pub fn run_confined_work<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let Some(kept) = self.kept else { return Ok(work()) };
         Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
@@ -135,26 +137,26 @@ impl ThreadConfinement {
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, Error> {
         let Some(kept) = self.kept else { return Ok(work()) };
-        let kept = kept.intersect_with(rights_for_ports(&[port]));
+        let kept = kept.intersect_with(capabilities_for_ports(&[port]));
         Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
     }
 }
 
 impl ProgramOpening {
-    /// Gives up rights like `drop_rights`, for a program in which all threads need rights, except the threads
-    /// that the result starts.
+    /// Gives up rights like `drop_rights`, for a program in which most threads need rights. Only the threads that
+    /// the returned value starts have fewer. Work in the given network namespaces stays possible.
     pub fn drop_rights_except_confined(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
         let kept = self.sandbox.is_some().then_some(self.network_thread_capabilities);
         // The namespaces are entered now: setns(2) needs CAP_SYS_ADMIN, which `drop_rights` gives up.
         if kept.is_some() {
-            netns::keep_threads_in(namespaces);
+            netns::start_resident_threads(namespaces);
         }
         self.drop_rights()?;
         Ok(ThreadConfinement { kept })
     }
 }
 
-/// Leaves this process only these capabilities, if the sandbox is on.
+/// Removes all capabilities of this process except `kept`, if the sandbox is on.
 pub fn limit_rights(flags: &SandboxFlags, kept: ProcessCapabilities) -> Result<(), Error> {
     if flags.sandbox == SandboxMode::On {
         sandbox::limit_rights(kept)?;
@@ -162,8 +164,8 @@ pub fn limit_rights(flags: &SandboxFlags, kept: ProcessCapabilities) -> Result<(
     Ok(())
 }
 
-/// Does work that reads foreign data before the sandbox is entered. During the work, the thread has no
-/// rights except for files.
+/// Does work that reads data from other machines or users, before the sandbox is entered. The work runs on a
+/// confined thread, which has no capabilities except those for files of other users.
 pub fn run_confined<T: Send>(flags: &SandboxFlags, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let kept = (flags.sandbox == SandboxMode::On).then_some(ProcessCapabilities::OTHERS_FILES);
     ThreadConfinement { kept }.run_confined_work(work)

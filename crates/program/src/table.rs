@@ -3,13 +3,14 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use packetrig_units::text::one_line;
 
-/// Longest cell. Its text may come from other machines, and it is one line: a text with a line end would look like a separate row.
+/// Maximum number of characters of a cell. The text of a cell may come from other machines, so it is also made one
+/// line: otherwise a text with a line end would look like a separate row.
 const MAX_CELL_CHARACTERS: usize = 4096;
 
 /// Formats a table without borders: they cost width and do not help to read numbers.
 pub fn format_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    // Narrow terminals get fewer columns (`format_fitted_table`), never wrapped cells.
+    // Cells are never wrapped: for a narrow terminal, `format_fitted_table` leaves columns out instead.
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().enumerate().map(|(index, text)| align_cell(index, text)));
     for row in rows {
@@ -30,7 +31,7 @@ pub fn format_fitted_table(
     least_important: &[&str],
     all_are_in: &str,
 ) -> String {
-    // If the table does not fit even without all of these columns, it is too wide: the remaining columns are needed.
+    // If the table is too wide even without all of these columns, it stays too wide: the other columns are needed.
     let mut left_out: &[&str] = &[];
     for count in 0..=least_important.len() {
         left_out = &least_important[..count];
@@ -50,13 +51,13 @@ pub fn format_fitted_table(
     text
 }
 
-/// The length of the longest line of a table without these columns.
+/// Returns the length of the longest line of the table without the columns `left_out`.
 fn table_width(header: &[&str], rows: &[Vec<String>], left_out: &[&str]) -> usize {
     let shown = (0..header.len()).filter(|index| !left_out.contains(&header[*index]));
     shown.map(|index| column_width(header[index], rows.iter().filter_map(|row| row.get(index)))).sum()
 }
 
-/// Width of a column with the two blanks before it.
+/// Returns the width of a column, with the two blanks before it.
 fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> usize {
     let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
     // Each cell has one blank on both sides. `format_table` adds one blank before a line and removes the last

@@ -1,4 +1,4 @@
-//! Breaks prose at blanks, because terminals break it within words.
+//! Wraps text at blanks: a terminal would break long lines within words.
 
 /// Number of blanks by which continuation lines are indented more than the first line.
 const HANGING_INDENT: usize = 2;
@@ -12,7 +12,7 @@ pub fn wrap_text(text: &str, width: Option<usize>) -> String {
 
 /// Wraps a line. A word that is longer than a line stays whole.
 fn wrap_line(line: &str, width: usize) -> String {
-    if shown_width(line) <= width {
+    if visible_width(line) <= width {
         return line.to_owned();
     }
     let words = line.trim_start_matches(' ');
@@ -23,19 +23,19 @@ fn wrap_line(line: &str, width: usize) -> String {
     for word in words.split_inclusive(' ') {
         let is_first = wrapped.len() == own_indent;
         // The blank after a word may exceed the width, because it is not visible there.
-        if !is_first && used + shown_width(word.trim_end_matches(' ')) > width {
+        if !is_first && used + visible_width(word.trim_end_matches(' ')) > width {
             wrapped.truncate(wrapped.trim_end_matches(' ').len());
             wrapped.extend(["\n", &indent]);
             used = indent.len();
         }
         wrapped.push_str(word);
-        used += shown_width(word);
+        used += visible_width(word);
     }
     wrapped
 }
 
-/// Number of characters of a text, without its colour codes, which end with an `m`.
-fn shown_width(text: &str) -> usize {
+/// Returns the number of characters of a text without its colour codes, each of which ends with an `m`.
+fn visible_width(text: &str) -> usize {
     let mut is_code = false;
     let mut width = 0;
     for c in text.chars() {

@@ -39,13 +39,13 @@ pub enum ReleaseError {
     #[error("the release service refused the request: {text}")]
     Refused {
         text: String,
-        /// Field of the message that the service could not read.
+        /// Field of the message that the service could not read, if the fault is in a field.
         place: Option<ErrorPosition>,
     },
     #[error("the release service did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Silent,
     #[error(
-        "the release service sent a message that breaks the protocol; both ends must speak version {VERSION}"
+        "the release service sent a message that breaks the protocol; client and service must use version {VERSION}"
     )]
     Broken,
     #[error(
@@ -86,8 +86,8 @@ impl ReleaseClient {
         let stream = SeqpacketStream::connect_to(path).map_err(ReleaseError::Unreachable)?;
         let mut connection =
             ServiceConnection { stream, buffer: vec![0; MAX_MESSAGE_BYTES], events: VecDeque::new() };
-        // Id 0 is free for HELLO: later requests count from 1. The service may grant a lower priority, which
-        // its facts state.
+        // Id 0 is free for HELLO: later requests count from 1. The service may grant a lower priority,
+        // which its facts state.
         let hello = ClientMessage::Hello { id: 0, version: VERSION, priority, name: name.to_owned() };
         match connection.send_request(&hello)? {
             // The version is not compared: a service with another version has refused HELLO.
@@ -109,8 +109,8 @@ impl ReleaseClient {
         &mut self,
         packets: Vec<PacketToRelease>,
     ) -> Result<(u64, BatchAcceptance), ReleaseError> {
-        // A batch that is refused here has used up its number. Gaps in the numbers do no harm, but repeated numbers
-        // would.
+        // A batch that is refused here has used up its number. Gaps in the numbers do no harm,
+        // but repeated numbers would.
         let batch = self.next_request_id();
         let count = packets.len();
         let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
@@ -163,7 +163,7 @@ impl ReleaseClient {
         }
     }
 
-    /// Returns the next event; `None` if none arrives `within` this time.
+    /// Waits at most for the time `within` for the next event; `None` if none arrives.
     pub fn next_event(&mut self, within: Duration) -> Result<Option<ReleaseEvent>, ReleaseError> {
         self.connection.next_event(within)
     }
@@ -236,7 +236,7 @@ impl ServiceConnection {
         }
     }
 
-    /// Queues a message that is not the awaited answer.
+    /// Queues a report or a received answer. Every other message is a late reply to an earlier request, and is dropped.
     fn queue_event(&mut self, message: ServiceMessage) {
         match message {
             ServiceMessage::Report { reports } => self.events.push_back(ReleaseEvent::Reports(reports)),

@@ -85,7 +85,7 @@ impl<'a> FieldReader<'a> {
         self
     }
 
-    /// Marks a field that was read before as wrong.
+    /// Sets the error position to a field that was read before.
     pub(crate) const fn set_wrong_field(&mut self, field: &'static str, byte: usize) {
         self.place = FieldPlace { field, byte, ..self.place };
     }
@@ -132,8 +132,8 @@ impl<'a> FieldReader<'a> {
     pub(crate) fn read_padded_bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let all = self.read_bytes(count.checked_next_multiple_of(MESSAGE_ALIGNMENT)?)?;
         let (bytes, padding) = all.split_at(count);
-        // Later versions can give a meaning to reserved bytes only if readers never accepted any value but
-        // zero in them.
+        // Later versions can give a meaning to reserved bytes only if readers never accepted any value
+        // but zero in them.
         padding.iter().all(|byte| *byte == 0).then_some(bytes)
     }
 

@@ -1,9 +1,9 @@
 //! Submits packets with their release times to the service `packetrig probe serve`, which reports when they left.
 //!
-//! [`ReleaseClient`] is a connection to the service. [`message`] has the messages of both sides; the service uses it,
-//! too. The protocol is described for other languages in `docs/book/release-protocol.md`.
+//! [`ReleaseClient`] is a connection to the service. [`message`] contains the messages of both sides; the service uses
+//! it, too. The protocol is described for other languages in `docs/book/release-protocol.md`.
 //!
-//! Invariant: bytes of the other side that break the protocol are an error and never a panic.
+//! Invariant: bytes from the other side that break the protocol lead to an error and never to a panic.
 #![forbid(unsafe_code)]
 
 mod client;

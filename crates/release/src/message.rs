@@ -31,7 +31,7 @@ pub const VERSION: u16 = 1;
 pub const MAX_MESSAGE_BYTES: usize = 65_536;
 /// Bytes of the header of every message.
 pub const HEADER: usize = 16;
-/// "PRRS", the first field of HELLO.
+/// Magic number "PRRS", the first field of HELLO.
 // A program that connects to this socket by mistake is refused at its first field.
 const PROTOCOL_MAGIC: u32 = 0x5052_5253;
 

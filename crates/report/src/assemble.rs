@@ -33,7 +33,7 @@ pub fn assemble_report(
         build_run_rows(facts, plan, &results, &outcome);
     let ledger = sum_ledgers(&results, &streams);
     let imbalances = ledger.find_imbalances();
-    // A result of a node that nobody expected must not stand for a missing one.
+    // The result of a node that is not in the run must not count in place of a missing result.
     let reported =
         results.iter().filter(|result| facts.nodes.iter().any(|node| node.0 == result.node)).count();
     let coverage = ReportCoverage { reported, expected: facts.nodes.len() };
@@ -102,7 +102,7 @@ fn build_run_rows(facts: &RunFacts, plan: &Plan, results: &[NodeResult], outcome
     let StreamRows { streams, lost } = build_stream_rows(findings);
     let ports = build_port_rows(plan, results, facts.criteria.carrier_loss);
     let nodes = nodes::build_node_rows(&node_names(facts, results), &lookup, &timelines);
-    let probes = probes::probes_report(plan, &facts.places, results, &lookup);
+    let probes = probes::build_probes_report(plan, &facts.places, results, &lookup);
     let mut caveats =
         collect_caveats(findings, was_stopped_early(&streams, &timelines, probes.as_ref(), outcome));
     caveats.extend(limits::near_limit_caveats(&ports, &streams, &facts.limits, lost));
@@ -120,8 +120,8 @@ fn build_stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let indices = 0..findings.plan.streams.len();
     let mut streams: Vec<StreamReport> =
         indices.map(|index| findings.stream_report(index, findings.timelines.get(index))).collect();
-    // The comparison needs all rows: the contents that arrive at a port are shared among the streams that it
-    // expects.
+    // The comparison needs all rows: streams with the same receiving port compare their contents
+    // with the same arrivals.
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
     let out_of_order = findings.count_losses_of_faulty_ports();
@@ -152,7 +152,7 @@ fn remove_repeated_nodes(results: Vec<NodeResult>) -> Vec<NodeResult> {
     kept.into_values().collect()
 }
 
-/// The nodes of the run by name, and any other that reported.
+/// Returns the names of the run's nodes and of all other nodes that reported, sorted.
 fn node_names(facts: &RunFacts, results: &[NodeResult]) -> Vec<String> {
     let wanted = facts.nodes.iter().map(|node| node.0.clone());
     let names: BTreeSet<String> = wanted.chain(results.iter().map(|node| node.node.clone())).collect();

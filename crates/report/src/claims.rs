@@ -29,7 +29,7 @@ pub(super) fn remove_implausible_rows(
 ) -> NodeResult {
     let node = result.node.clone();
     let part = PlanPart { plan, places, node: &node };
-    // This check comes first, so that a false row does not replace a true row about the same subject.
+    // Impossible rows are removed first, so that a false row does not replace a true row about the same subject.
     let impossible = remove_impossible_rows(&mut result);
     let foreign = retain_valid_rows(&mut result.ports, |row| part.own_port_index(row.port))
         + retain_valid_rows(&mut result.send, |row| part.own_sent_stream_index(row.stream))
@@ -48,7 +48,7 @@ pub(super) fn remove_implausible_rows(
         result.caveats.push(Caveat {
             doubt: CaveatKind::Unbalanced,
             subject: node.clone(),
-            text: format!("{rows} rows of its result {reason} and were left out"),
+            text: format!("rows of its result {reason} and were left out (number: {rows})"),
             matters: true,
         });
     }
@@ -170,7 +170,8 @@ fn retain_valid_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<
     before - rows.len()
 }
 
-/// The caveats of all nodes, each once, in the order of arrival; caveats of the kind `without` are left out.
+/// Returns the caveats of all nodes, each once, in the order of the results; caveats of the kind
+/// `without` are left out.
 pub(super) fn distinct_caveats_except(results: &[NodeResult], without: CaveatKind) -> Vec<Caveat> {
     let mut seen = BTreeSet::new();
     let all = results.iter().flat_map(|node| &node.caveats).filter(|caveat| caveat.doubt != without);

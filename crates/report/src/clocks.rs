@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamClocks {
     One,
-    /// Two clocks, with the bound of the error of their comparison.
+    /// Two compared clocks, with the largest error of the comparison.
     Apart(Nanos),
     Unknown,
 }
@@ -42,7 +42,7 @@ impl StreamFindings<'_> {
         })
     }
 
-    /// Caveats for streams whose latency is unknown because the clocks of their nodes were not compared.
+    /// Returns a caveat for each stream whose latency is unknown because the clocks of their nodes were not compared.
     pub(super) fn list_clock_caveats(self) -> Vec<Caveat> {
         let streams = self.plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.latency);
         streams.filter_map(|(index, stream)| self.find_clock_caveat(index, &stream.name)).collect()

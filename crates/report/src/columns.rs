@@ -46,7 +46,7 @@ pub trait ReportTable: Sized + 'static {
         columns
     }
 
-    /// The columns of a table on a terminal, in its order.
+    /// The columns of `table` on a terminal, in the order in which the terminal shows them.
     fn terminal_columns(table: TerminalTable) -> Vec<(TerminalColumnPosition, &'static ReportColumn<Self>)> {
         let placed = Self::COLUMNS.iter().filter_map(|column| Some((column.terminal?, column)));
         let mut columns: Vec<_> =
@@ -74,7 +74,7 @@ pub struct ReportColumn<T: ReportTable> {
 /// Position of a column in a table of the report page. In files, new columns come last, so the order differs.
 #[derive(Clone, Copy, Debug)]
 pub struct PageColumnPosition {
-    /// Columns are ordered by it.
+    /// Number by which the page orders the columns.
     pub position: u8,
     pub heading: &'static str,
 }
@@ -93,7 +93,7 @@ impl<T: ReportTable> ReportColumn<T> {
         Self { page: Some(PageColumnPosition { position, heading }), ..self }
     }
 
-    /// Value of the column in this row; absent if it is unknown, which is not zero.
+    /// Value of the column in this row; absent if the value is unknown (an unknown value is not zero).
     pub fn value_in(&self, row: &T::Row<'_>) -> Option<CellValue> {
         (self.value)(row)
     }
@@ -215,7 +215,7 @@ impl From<&str> for CellValue {
     }
 }
 
-/// Name of a unit variant in JSON.
+/// Returns the JSON name of an enum's variant without data; `None` for any other value.
 fn serialised_variant_name(value: impl serde::Serialize) -> Option<CellValue> {
     let value = serde_json::to_value(value).ok()?;
     value.as_str().map(CellValue::from)

@@ -85,7 +85,7 @@ struct Throughput {
     doubt: f64,
 }
 
-/// Different frames that arrived per second of the requested time, as `--min-rate` judges them. For a stream that was
+/// Distinct frames that arrived per second of the requested time, as `--min-rate` judges them. For a stream that was
 /// sent as fast as possible, the rate between its first and last arrival; a single frame has no rate.
 fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
     if let Some(delivered) = &stream.delivered_milli {

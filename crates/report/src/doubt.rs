@@ -64,7 +64,7 @@ impl EventReport {
         }
     }
 
-    /// Extends the event by these times at its two ends.
+    /// Moves the begin of the event to an earlier time by `before`, and its end to a later time by `after`.
     pub(super) fn extend_by(self, before: Nanos, after: Nanos) -> Self {
         Self { from: self.from.saturating_sub(before), until: self.until.map(|until| until + after), ..self }
     }
@@ -112,18 +112,18 @@ impl OutageSpan {
         self.end.is_none_or(|end| from < end) && until.is_none_or(|until| until > self.begin)
     }
 
-    /// Largest number of frames of this outage that these events may have caused to be lost.
-    /// `expected_number_before` returns the number of the first frame that need not have arrived before a
-    /// time. Only losses of lower numbers are certain.
+    /// Returns the largest number of lost frames of this outage that the events may have caused.
+    /// `expected_number_before` returns the number of the first frame that need not have arrived before a given time:
+    /// missing frames with lower numbers were certainly lost before that time.
     pub(super) fn frames_in_doubt(
         &self,
         events: &[EventReport],
         expected_number_before: &dyn Fn(Nanos) -> u64,
     ) -> u64 {
         let overlapping = events.iter().filter(|event| self.overlaps_event(event));
-        // The earliest event decides, because a loss stays in doubt from the first event to its own end.
+        // The earliest event decides, because losses stay in doubt from the first event to the end of the outage.
         let Some(from) = overlapping.map(|event| event.from).min() else { return 0 };
-        // The lost numbers between joined gaps are unknown.
+        // In an outage of several joined gaps, the numbers of the lost frames are unknown.
         if from <= self.begin || !self.is_one_gap {
             return self.frames;
         }

@@ -1,4 +1,4 @@
-//! Figures of counts and distributions.
+//! Figures that a report derives from counts and distributions: rates, percentiles, and their errors.
 
 use packetrig_plan::criteria::LatencyFigure;
 use packetrig_stats::bounded::Bounded;
@@ -19,8 +19,8 @@ pub struct MeanRate {
 }
 
 impl MeanRate {
-    /// Rate of `frames` with together `bytes` (FCS included), the first at `first` and the last at `last`. `n` frames
-    /// span `n - 1` intervals; a single frame has no rate.
+    /// Computes the mean rate of `frames` frames that have `bytes` bytes together (FCS included). The first frame is at
+    /// the time `first`, the last at `last`. `n` frames span `n - 1` intervals; a single frame has no rate.
     pub fn from_counts(
         frames: u64,
         bytes: u64,
@@ -155,7 +155,7 @@ pub struct LatencyError {
     pub rx_stamp: Option<StampKind>,
     /// Time from the stamp in the tag until the kernel had taken the frame, for 99 % of the frames.
     pub tx_p99: Option<Nanos>,
-    /// Maximum of this time over all frames.
+    /// Longest time from the stamp in the tag until the kernel had taken the frame.
     pub tx_max: Option<Nanos>,
     /// Error of the conversion of arrival stamps to the monotonic clock.
     pub rx_conversion: Option<Nanos>,

@@ -1,4 +1,4 @@
-//! Frames of a stream that are missing.
+//! Counts of the lost and the extra frames of a stream.
 
 use packetrig_plan::Stream;
 use packetrig_stats::sequence::SequenceCounts;
@@ -15,8 +15,8 @@ pub struct FrameLoss {
     pub extra: u64,
     /// `lost` in percent of `expected`, for display.
     pub percent: f64,
-    /// Runs of lost frames; absent where receivers share a stream, because one receiver cannot see
-    /// the frames of another.
+    /// Number of runs of consecutive lost frames; absent where receivers share a stream, because one receiver cannot
+    /// see the frames of another.
     pub bursts: Option<u64>,
     /// Length of the longest run of lost frames.
     pub longest_burst: Option<u64>,
@@ -28,14 +28,14 @@ pub struct FrameLoss {
     /// Upper bound of the part of `extra` that the sender may have sent without counting it.
     #[serde(default)]
     pub extra_in_doubt: u64,
-    /// True if each receiver should get several copies of a frame. All expected copies count, and `extra`
-    /// counts copies beyond them.
+    /// True if each receiver should get several copies of a frame. Then `expected` and `lost` count copies, and `extra`
+    /// counts the copies beyond the expected ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts_copies: bool,
 }
 
 impl FrameLoss {
-    /// The lost share of the expected frames.
+    /// The part of the expected frames that was lost.
     pub const fn ratio(&self) -> Ratio {
         Ratio::new(self.lost, self.expected)
     }

@@ -1,10 +1,12 @@
-//! The distribution of a stream's latency in a report: coarse enough for a page, fine enough for a drawing.
+//! The distribution of a stream's latency in a report. Its buckets are few enough for a page and fine
+//! enough for a diagram.
 
 use packetrig_stats::latency::Latency;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Steps in each power of two, as a power of two: 8, so a step is at most an eighth of its lower end.
+/// Binary logarithm of the number of buckets per factor of two: with 8 buckets, each is at most an eighth of
+/// its lower end wide.
 const STEPS_PER_OCTAVE_LOG2: u32 = 3;
 
 /// Frames whose latency is at least `from` and less than `below`. In files it is a list of its three numbers, in ns.
@@ -44,7 +46,7 @@ pub(super) fn build_histogram(times: &Latency) -> Vec<LatencyBucket> {
 
 fn latency_bucket_bounds(ns: u64) -> (Nanos, Nanos) {
     let octave = ns.max(1).ilog2();
-    // Small times have their own bucket: their shift is zero.
+    // Each time below 16 ns has its own bucket: the shift is zero.
     let shift = octave.saturating_sub(STEPS_PER_OCTAVE_LOG2);
     let from = ns >> shift << shift;
     (Nanos::new(from), Nanos::new(from.saturating_add(1 << shift)))

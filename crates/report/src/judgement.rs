@@ -65,7 +65,7 @@ pub(super) fn compute_allowed_count(limit: Share, whole: u64) -> u64 {
     clamp_to_u64(allowed)
 }
 
-/// A criterion on one subject.
+/// Result of a criterion for one subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectJudgement {
     /// The judged stream, capture or probe line, such as `stream f1`.
@@ -108,7 +108,7 @@ impl StreamFinding {
     }
 }
 
-/// A criterion on the run: the worst of its subjects decides.
+/// Result of a criterion over all its subjects: the worst subject decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CriterionLine {
     /// Name of the criterion: `loss`, `latency p99`.
@@ -153,7 +153,11 @@ impl CriterionLine {
         // The counts are of all subjects; the list of subjects is bounded.
         let all = if wanted == CriterionResult::Fail { self.failed } else { self.unknown };
         if all > reasons.len() && !reasons.is_empty() {
-            reasons.push(format!("{} more of {}", all - reasons.len(), self.criterion));
+            reasons.push(format!(
+                "further subjects of criterion `{}`: {}",
+                self.criterion,
+                all - reasons.len()
+            ));
         }
         reasons
     }

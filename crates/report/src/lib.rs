@@ -66,7 +66,7 @@ use packetrig_stats::result::CaptureResult;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Version of the report's form. A reader refuses a higher one.
+/// Version of the report's format. A reader refuses a report with a higher version.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Facts about a run before it begins.
@@ -112,7 +112,7 @@ impl ReportCoverage {
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// Version of this report's form.
+    /// Version of this report's format.
     pub schema_version: u32,
     pub packetrig_version: String,
     pub run: RunId,
@@ -126,11 +126,11 @@ pub struct RunReport {
     pub seed: u64,
     /// Time from the start of the run until the last sender was done; absent if no node reported.
     pub sending: Option<Nanos>,
-    /// Time at which the run entered each state, by the controller's clock; absent if it was not recorded.
+    /// Time at which the run entered each state, on the controller's clock; absent if the times were not recorded.
     #[serde(default)]
     pub times: Option<RunTimes>,
     pub outcome: RunOutcome,
-    /// Verdict on the run by its criteria.
+    /// Verdict on the run, according to its criteria.
     pub verdict: RunVerdict,
     /// Criteria of the verdict.
     pub criteria: AcceptanceCriteria,
@@ -154,7 +154,7 @@ pub struct RunReport {
     /// The probes of the run; absent if its plan has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<ProbesReport>,
-    /// Accounts of the whole run.
+    /// Frame counts of the whole run, by account.
     pub ledger: FrameLedger,
     /// Rules of the ledger that do not hold.
     pub imbalances: Vec<LedgerImbalance>,

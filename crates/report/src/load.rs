@@ -14,7 +14,7 @@ pub struct LoadFactor {
     pub asked_milli: u64,
     /// Frames per second that arrived, in thousandths.
     pub received_milli: u64,
-    /// Ratio of the two, for display.
+    /// `received_milli` divided by `asked_milli`, for display.
     pub k: f64,
 }
 
@@ -26,7 +26,7 @@ impl LoadFactor {
         timelines: &[StreamTimeline],
     ) -> Option<Self> {
         let mut measured: Vec<_> = plan.streams.iter().zip(streams).zip(timelines).collect();
-        // A stream that goes as fast as it can asks for no rate.
+        // A stream that is sent as fast as possible requests no rate.
         measured.retain(|((stream, report), _)| {
             report.measured && !stream.rx.is_empty() && !stream.frames.is_unpaced()
         });

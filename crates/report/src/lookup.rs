@@ -1,7 +1,8 @@
-//! The rows of all nodes' results, by their subjects.
+//! Finds the rows of all nodes' results by their subject: stream, port or node.
 //!
 //! A report looks up each stream and port many times. A search of all results each time would take quadratic time in
-//! the size of the fleet. The first of several rows about one subject counts, in the order of the results.
+//! the size of the fleet. If several rows have one subject, the first row in the order of the results counts. Only rows
+//! of misdelivered frames are all kept.
 
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, PortResult, ReceiveResult, SendResult};
 use std::collections::HashMap;

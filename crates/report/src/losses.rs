@@ -25,13 +25,14 @@ const ASSUMED_LONGEST_DELAY: Nanos = Nanos::from_millis(100);
 pub struct MisdeliveryReport {
     /// Number of all such frames, copies included.
     pub frames: u64,
-    /// Number of these frames that had a group address, which a switch sends to all its ports by rule.
+    /// Number of these frames with a group address (multicast or broadcast), which every switch may send
+    /// to all its ports.
     pub to_groups: u64,
     /// Frames that came back to the port that sent them.
     pub reflected: u64,
-    /// Lower bound of the number of different frames that arrived at a wrong port and not at the right one.
+    /// Lower bound of the number of distinct frames that arrived at a wrong port and not at the right one.
     pub instead: u64,
-    /// Different frames that arrived at a wrong port, and also at the right one.
+    /// Distinct frames that arrived at a wrong port, and also at the right one.
     pub flooded: u64,
     /// Names of the ports.
     pub ports: Vec<String>,
@@ -43,10 +44,11 @@ impl fmt::Display for MisdeliveryReport {
         let ports = self.ports.join(", ");
         write!(
             f,
-            "{frames} frames at ports where none is expected ({ports}): {instead} misdelivered, {flooded} flooded, {reflected} reflected"
+            "frames at ports where none is expected ({ports}): {frames}; {instead} misdelivered, \
+             {flooded} flooded, {reflected} reflected"
         )?;
         if *to_groups > 0 {
-            write!(f, ", {to_groups} of them to group addresses")?;
+            write!(f, ", {to_groups} to group addresses")?;
         }
         let is_flood = *flooded > 0 && *instead == 0 && *reflected == 0;
         if is_flood {
@@ -132,8 +134,13 @@ impl StreamFindings<'_> {
         })
     }
 
-    /// Events at the sending and the receiving port of a stream that cast doubt on its losses, by the times of arrivals.
-    pub(super) fn doubtful_events_at(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
+    /// Returns the events at the sending and the receiving port of a stream that cast doubt on its losses. Their times
+    /// are the times at which frames that they affect may arrive.
+    pub(super) fn list_doubtful_events_at(
+        self,
+        index: usize,
+        receiver: StreamReceiver<'_>,
+    ) -> Vec<EventReport> {
         let mut events = self.doubtful_port_events(receiver.node, receiver.row.port);
         // Events that affect only sent frames are left out for a receiving port.
         events.retain(|event| !event.only_sending);
@@ -141,8 +148,8 @@ impl StreamFindings<'_> {
         events
     }
 
-    /// Events at the sending port of stream `index` that cast doubt on its losses, by the times
-    /// of arrivals at `receiver`.
+    /// Returns the events at the sending port of stream `index` that cast doubt on its losses. Their times are the
+    /// times at which frames that they affect may arrive at `receiver`.
     fn doubtful_sender_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return Vec::new() };
         let apart = largest_clock_difference_or_assumed(sender, receiver.node);
@@ -208,7 +215,8 @@ impl StreamFindings<'_> {
         // for receivers that stopped.
         let grown = if outage.end.is_none() { delay } else { Nanos::ZERO };
         let by_delay = timeline.frames_due_before(time.saturating_sub(late + delay + grown));
-        // After the last arrival, no more frames can arrive in a time than the plan has in the same time.
+        // Between the last arrival before the outage and `time`, no more frames can arrive than the plan sends in a
+        // time of that length.
         let last = outage.first.checked_sub(1).map(|last| timeline.due_time(last));
         let by_last = last.map(|last| timeline.frames_due_before(last + time.saturating_sub(outage.begin)));
         by_last.map_or(by_delay, |by_last| by_last.min(by_delay))
@@ -220,7 +228,7 @@ impl StreamFindings<'_> {
         for (index, stream) in self.plan.streams.iter().enumerate() {
             for receiver in self.receivers_of(index) {
                 let of_both =
-                    self.count_losses_during(index, receiver, &self.doubtful_events_at(index, receiver));
+                    self.count_losses_during(index, receiver, &self.list_doubtful_events_at(index, receiver));
                 let of_sender =
                     self.count_losses_during(index, receiver, &self.doubtful_sender_events(index, receiver));
                 losses.add_losses(stream.tx, receiver.row.port, of_both, of_sender);
@@ -240,11 +248,11 @@ impl StreamFindings<'_> {
 
     /// True if an event of a port of this stream casts doubt on its losses.
     pub(super) fn has_doubtful_events(self, index: usize, rows: &[StreamReceiver<'_>]) -> bool {
-        rows.iter().any(|receiver| !self.doubtful_events_at(index, *receiver).is_empty())
+        rows.iter().any(|receiver| !self.list_doubtful_events_at(index, *receiver).is_empty())
     }
 
-    /// Frames of stream `index` at other ports; `None` if there are none.
-    pub(super) fn misdelivery_report(
+    /// Counts the frames of stream `index` at ports that do not expect them; `None` if there are no such frames.
+    pub(super) fn build_misdelivery_report(
         self,
         index: usize,
         rows: &[StreamReceiver<'_>],

@@ -27,7 +27,7 @@ pub struct NodeName(#[serde(deserialize_with = "deserialize_line::<LONGEST_NAME,
 impl NodeName {
     /// Rule for names of nodes, for error messages.
     pub const NAME_RULE: &str = "1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`";
-    /// Name of this machine without a fleet.
+    /// Name of the only node of a run on one machine, without a fleet.
     pub const LOCAL_NAME: &str = "local";
 
     /// Name of this machine, without a fleet.
@@ -39,7 +39,8 @@ impl NodeName {
     pub fn controller() -> Self {
         Self(Self::CONTROLLER.to_owned())
     }
-    /// Endpoint of one controller among several. It receives messages of the nodes that it listens to.
+    /// Name of the endpoint of one controller among several. This endpoint receives messages of the nodes
+    /// that it listens to.
     pub fn controller_of(controller: &str) -> Self {
         Self(format!("{}-{controller}", Self::CONTROLLER))
     }
@@ -83,7 +84,7 @@ impl fmt::Display for PlanHash {
     }
 }
 
-/// Location of a port in a fleet.
+/// Node and interface of a port in a fleet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PortPlace {
     pub node: NodeName,

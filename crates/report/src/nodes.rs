@@ -1,4 +1,5 @@
-//! Rows of nodes: counts of each, its clock, and its start relative to the start time of the run.
+//! Rows of the nodes in a report: the counts of each node, its clock, and its start relative to the start
+//! time of the run.
 //!
 //! Times of different nodes are converted to the controller's clock before they are compared, and carry the bound of the
 //! conversion. The time of a first frame is its stamp; how long it then took to reach the wire is unknown here.
@@ -19,9 +20,9 @@ pub struct NodeReport {
     pub node: String,
     /// True if the node's result has arrived. Otherwise all other fields are unknown.
     pub reported: bool,
-    /// Number of ports of the plan there.
+    /// Number of ports of the plan on this node.
     pub ports: usize,
-    /// Frames that its senders handed over; absent if it did not report.
+    /// Frames that its senders handed over to the kernel; absent if the node did not report.
     pub sent: Option<u64>,
     /// Frames of the run that its receivers counted, copies included; absent if it did not report.
     pub received: Option<u64>,
@@ -42,7 +43,7 @@ pub struct NodeClock {
     /// The node's clock minus the controller's clock at the start of the run, by the best available comparison. The
     /// offset and its bound are absent if the comparisons before and after the run contradict each other.
     pub offset_ns: Option<i64>,
-    /// Error bound of that offset.
+    /// Error bound of `offset_ns`.
     pub bound: Option<Nanos>,
     /// The comparisons, with their times.
     pub record: ClockRecord,
@@ -58,7 +59,7 @@ pub struct NodeStart {
     pub bound: Option<Nanos>,
     /// Delay of the departure after its due time, by the node's own clock; negative if the frame left early.
     pub late_ns: i64,
-    /// Source of the stamp.
+    /// Source of the departure's timestamp.
     pub stamp: Option<StampKind>,
 }
 
@@ -70,7 +71,7 @@ pub enum SkewVerdict {
     Met,
     /// The skew was not met, whatever the true value within the bounds.
     NotMet,
-    /// The bounds leave it open.
+    /// The bounds leave the result open.
     Unknown,
 }
 
@@ -110,12 +111,14 @@ pub(super) fn build_node_rows(
     timelines: &[StreamTimeline],
 ) -> Vec<NodeReport> {
     let rows = names.iter().map(|name| {
-        lookup.node_result(name).map_or_else(|| blank_node_report(name), |node| node_report(node, timelines))
+        lookup
+            .node_result(name)
+            .map_or_else(|| build_missing_node_report(name), |node| node_report(node, timelines))
     });
     rows.collect()
 }
 
-fn blank_node_report(name: &str) -> NodeReport {
+fn build_missing_node_report(name: &str) -> NodeReport {
     NodeReport {
         node: name.to_owned(),
         reported: false,
@@ -139,7 +142,7 @@ fn node_report(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
         received: Some(saturating_sum_of(
             node.receive.iter().map(|row| row.counts.frames).chain(received_probe_counts(node)),
         )),
-        clock: node.clock.as_ref().map(|clock| clock_of_node(node, clock)),
+        clock: node.clock.as_ref().map(|clock| build_node_clock(node, clock)),
         start: find_first_departure(node, timelines),
         machine: node.machine.clone().map(shorten_machine_texts),
     }
@@ -185,7 +188,7 @@ fn received_probe_counts(node: &NodeResult) -> impl Iterator<Item = u64> {
 pub(super) struct NodeClockLead {
     pub(super) offset_ns: i64,
     pub(super) bound: Nanos,
-    /// True if both nodes have one clock.
+    /// True if both nodes use the same clock.
     pub(super) is_same: bool,
 }
 
@@ -212,7 +215,7 @@ pub(super) fn node_clock_lead(near: &NodeResult, far: &NodeResult) -> Option<Nod
     })
 }
 
-fn clock_of_node(node: &NodeResult, record: &ClockRecord) -> NodeClock {
+fn build_node_clock(node: &NodeResult, record: &ClockRecord) -> NodeClock {
     let near = record.best_fit_near(record.before.to_controller(node.started));
     NodeClock {
         source: record.source,
@@ -309,12 +312,12 @@ impl SkewReport {
         })
     }
 
-    /// Largest spread that is possible by the bounds.
+    /// Largest spread that is possible within the bounds.
     fn largest_spread(&self) -> Option<Nanos> {
         Some(Nanos::new(self.spread?.as_u64().saturating_add(self.bound?.as_u64())))
     }
 
-    /// The spread in words for a person: the observed one, and the limits of the true one.
+    /// Describes the spread for a person: the observed value, and the limits of the true value. `time` formats a time.
     pub fn describe_spread(&self, time: fn(Nanos) -> String) -> Option<String> {
         let (seen, most) = (self.spread?, self.largest_spread()?);
         if most == seen {
@@ -325,8 +328,8 @@ impl SkewReport {
         Some(format!("{} apart ({}at most {})", time(seen), least.unwrap_or_default(), time(most)))
     }
 
-    /// Describes why the wanted skew was not met, or why this is unknown. It is no fault of the device under
-    /// test, but the run was not the wanted one.
+    /// Describes why the wanted skew was not met, or why this is unknown. A larger skew is no fault of the device under
+    /// test, but the run was not as requested.
     pub(super) fn describe_doubt(&self) -> Option<String> {
         let wanted = self.wanted?;
         let seen = self
@@ -337,9 +340,10 @@ impl SkewReport {
             SkewVerdict::NotMet => {
                 Some(format!("start skew NOT_MET: senders began {seen}; wanted at most {wanted}"))
             }
-            SkewVerdict::Unknown if self.unknown.is_empty() => {
-                Some(format!("start skew INCONCLUSIVE: senders began {seen}; wanted at most {wanted}"))
-            }
+            SkewVerdict::Unknown if self.unknown.is_empty() => Some(format!(
+                "start skew INCONCLUSIVE: senders began {seen}, and the clocks are not exact enough to \
+                     compare this with the wanted {wanted}"
+            )),
             SkewVerdict::Unknown => {
                 let nodes = self.unknown.join(", ");
                 Some(format!(
@@ -355,7 +359,7 @@ fn clamp_to_nanos(ns: i128) -> Nanos {
     Nanos::new(clamp_to_u64(ns.max(0).unsigned_abs()))
 }
 
-/// A skew with its bound.
+/// A known skew with its error bound, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct KnownSkew {
     skew: i128,

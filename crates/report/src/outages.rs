@@ -6,7 +6,7 @@
 use super::doubt::{EventReport, OutageSpan};
 use super::lookup::StreamReceiver;
 use super::losses::{largest_clock_difference_or_assumed, longest_delay_or_assumed};
-use super::sent_ahead::CountedDoubts;
+use super::sent_ahead::LimitedLossExplanations;
 use super::streams::StreamFindings;
 use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_stats::outage::{OutageList, StreamOutage};
@@ -28,13 +28,13 @@ pub struct OutageRow {
     pub first: u64,
     /// Number of the last lost frame.
     pub last: u64,
-    /// Lost frames between them, both included.
+    /// Number of lost frames from `first` to `last`.
     pub frames: u64,
-    /// Number of gaps that are joined here, because the list is bounded.
+    /// Number of gaps that this row joins: the receiver joins gaps, because its list is bounded.
     pub gaps: u64,
-    /// Arrival of the last frame before; absent if none arrived before.
+    /// Arrival of the last frame before the outage; absent if no frame arrived before it.
     pub begin: Option<Nanos>,
-    /// Arrival of the first frame after; absent if none arrived after.
+    /// Arrival of the first frame after the outage; absent if no frame arrived after it.
     pub end: Option<Nanos>,
     /// Upper bound of the lost frames that the rig or a link without carrier may have caused.
     pub in_doubt: u64,
@@ -48,7 +48,8 @@ pub struct OutageRow {
 pub struct OutageReport {
     /// Number of all outages: runs of consecutive lost frames.
     pub count: u64,
-    /// Longest time between two arrivals with lost frames between them, or at an end of the stream by the plan.
+    /// Longest time between two arrivals with lost frames between them. At an end of the stream, the
+    /// plan gives the time.
     pub longest: Option<Nanos>,
     /// Lower bound of the length of the longest outage; absent if it is 0.
     pub longest_certain: Option<Nanos>,
@@ -103,11 +104,11 @@ impl StreamFindings<'_> {
     /// Times at which frames of stream `index` were lost at the port of `receiver`.
     pub(super) fn compute_loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
         let StreamReceiver { node, row: received } = receiver;
-        let events = self.doubtful_events_at(index, receiver);
+        let events = self.list_doubtful_events_at(index, receiver);
         // An event that counts its lost frames explains at most that many losses.
         let (counted, events): (Vec<_>, Vec<_>) =
             events.into_iter().partition(|event| event.what.max_lost_frames().is_some());
-        let mut counted = CountedDoubts::from_events(&counted);
+        let mut counted = LimitedLossExplanations::from_events(&counted);
         let mut bursts = self.list_bursts_sent_ahead(index, receiver);
         let OutageList { outages, gaps, longest, .. } = &received.outages;
         let mut times = LossTimes::default();
@@ -230,7 +231,7 @@ impl StreamFindings<'_> {
         let Some(sender) = self.sender_of(index) else { return Nanos::MAX };
         let span = OutageSpan::from_outage(outage, receiver);
         let tx = self.plan.streams[index].tx;
-        // A stall reaches the receiver later by the delay, and the clocks may differ.
+        // A stall affects the receiver later, by the delay of the path, and the clocks may differ.
         let after = largest_clock_difference_or_assumed(sender.node, receiver.node)
             + longest_delay_or_assumed(receiver.row);
         let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);

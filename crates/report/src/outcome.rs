@@ -23,7 +23,7 @@ pub enum RunState {
     Draining,
     /// Receivers stop; results arrive.
     Collecting,
-    /// Ended: all results are here.
+    /// Ended: all results have arrived.
     Complete,
     /// Ended: a part of the results is missing.
     Partial,
@@ -78,7 +78,7 @@ impl fmt::Display for RunState {
     }
 }
 
-/// A fault of a node, as it is sent.
+/// A fault in the form in which a node reports it to its controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFault {
     pub blame: Blame,
@@ -98,7 +98,7 @@ impl fmt::Display for NodeFault {
 }
 
 impl NodeFault {
-    /// Fault of a run without a start time that suited all nodes. Nothing was sent.
+    /// Fault of a run for which no start time was accepted by all nodes, so that no frame was sent.
     pub fn no_common_start(attempts: u32, late: &str) -> Self {
         Self { blame: Blame::Peer, text: format!("{NO_START_TIME_REASON} in {attempts} attempts{late}") }
     }
@@ -117,7 +117,7 @@ pub const SPLIT_START_MARK: &str = "(split_start)";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum RunOutcome {
-    /// All results are here.
+    /// All results have arrived.
     Complete {
         /// True if the user stopped the run.
         stopped: bool,

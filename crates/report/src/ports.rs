@@ -22,11 +22,11 @@ pub struct PortReport {
     pub node: String,
     /// Name, location and driver of the port, and its back end with the reason for it.
     pub info: PortInfo,
-    /// Counts of its transmit half.
+    /// Counts of the transmit direction.
     pub tx: TxCounters,
     /// Bytes of the streams sent here, FCS included.
     pub tx_bytes: u64,
-    /// Counts of its receive half.
+    /// Counts of the receive direction.
     pub rx: RxCounters,
     /// Mean rate sent, over all streams.
     pub tx_rate: Option<MeanRate>,
@@ -36,7 +36,7 @@ pub struct PortReport {
     pub tx_series: RateSeries,
     /// Frames and bytes received in each second since the start of the run.
     pub rx_series: RateSeries,
-    /// Its part of the ledger.
+    /// Frame counts of the port by account: its part of the run's ledger.
     pub ledger: FrameLedger,
     /// Error of the conversion of arrival stamps to the monotonic clock.
     pub clock_bound: Nanos,
@@ -61,24 +61,24 @@ impl PortReport {
         Some(self.node.as_str()).filter(|node| *node != NodeName::LOCAL_NAME)
     }
 
-    /// Name of the port, and on a fleet that of its node.
+    /// Name of the port, and on a fleet also the name of its node.
     pub fn full_name(&self) -> String {
         let name = &self.info.name;
         self.fleet_node().map_or_else(|| name.clone(), |node| format!("{name} on {node}"))
     }
 }
 
-/// Places at which frames were lost. A place is absent if it could not be measured.
+/// Number of frames that were lost at each place; absent if the place could not be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossPlaces {
     /// Frames that were sent and never counted, over all streams with reports of both ends.
     pub total: u64,
-    /// Frames that the kernel refused or our sending interface dropped.
+    /// Frames that the rig's sending side lost: the kernel refused them, or the sending interface dropped them.
     pub sender: Option<u64>,
-    /// Frames that our receiver dropped because its ring was full. At most `total`; frames of other senders
-    /// may be among the drops.
+    /// Frames that the rig's receivers dropped because a receive ring was full. At most `total`; frames of other
+    /// senders may be among the drops.
     pub receiver: Option<u64>,
-    /// Losses while a port had a fault or a link had no carrier, in addition to the losses above.
+    /// Losses while a port had a fault or a link had no carrier, in addition to `sender` and `receiver`.
     #[serde(default)]
     pub in_doubt: u64,
     /// Frames lost elsewhere: in the device under test, or on the path to and from it. Absent if
@@ -171,7 +171,7 @@ fn add_engine_doubt(loss: &mut FrameLoss, sender: &PortResult) {
     }
 }
 
-/// Frames of several streams together, with the first and the last of them.
+/// Sums over several streams: frames, bytes, and the times of the first and the last frame.
 #[derive(Default)]
 struct FrameSums {
     frames: u64,

@@ -1,8 +1,10 @@
-//! The probes of a run: one row for each line of the plan, with the results of both of its ends.
+//! The probes of a run: one row for each line of the plan (the probes from a port to one destination), with the results
+//! of both ends of the line.
 //!
-//! The sending node measures times against the wall clock of the far end. The relation of the clocks of two nodes is known
-//! here, because both were compared with the controller's clock. The session's own exchanges give a second relation; the
-//! one with the smaller bound is used. The number of requests that reached a reflector comes from its node.
+//! The sending node measures times against the wall clock of the other end. The relation of the clocks of two nodes is
+//! known here, because both were compared with the controller's clock. The session's own probes and answers give a
+//! second relation; the relation with the smaller bound is used. The number of requests that reached a reflector comes
+//! from the reflector's node.
 //!
 //! Invariant: a line without a result is in the report, by name and with the reason.
 
@@ -11,7 +13,7 @@ use super::lookup::ResultLookup;
 use super::nodes::node_clock_lead;
 use crate::{NodeName, PortPlace};
 use packetrig_plan::Plan;
-use packetrig_plan::probes::{PlannedMethod, PlannedProbeLine, ProbeLineDestination, ProbePlan};
+use packetrig_plan::probes::{PlannedProbeLine, PlannedProbeMethod, ProbeLineDestination, ProbePlan};
 use packetrig_stats::probe::{
     CapacityRange, DirectionTimes, MeasuredCapacity, ProbeCounts, ProbeLineEndReason, ProbeLineResult,
     ProbeTimes, ReflectedRequests,
@@ -40,7 +42,7 @@ pub struct ProbesReport {
 pub struct ProbeLineReport {
     /// The port that sent the probes.
     pub from: String,
-    /// The node of that port.
+    /// The node of the sending port.
     pub from_node: String,
     /// The receiving port, or the address of a host.
     pub to: String,
@@ -48,7 +50,7 @@ pub struct ProbeLineReport {
     pub to_node: Option<String>,
     /// The address that was probed.
     pub target: String,
-    /// Reason for a missing result; absent if a result is here.
+    /// Reason why there is no result; absent if there is one.
     pub missing: Option<String>,
     /// Results of the line; absent if they are missing.
     pub found: Option<ProbeFindings>,
@@ -69,7 +71,7 @@ pub struct ProbeFindings {
     /// One-way delays on the way there and back, with their bound.
     pub delay_there: Option<ProbeTimes>,
     pub delay_back: Option<ProbeTimes>,
-    /// One-way delays above the smallest one: they need no relation of the clocks.
+    /// One-way delays minus the smallest one: the clocks need not be compared for them.
     pub variation_there: Option<ProbeTimes>,
     pub variation_back: Option<ProbeTimes>,
     pub round_trip: Option<ProbeTimes>,
@@ -124,7 +126,7 @@ impl ProbeLineReport {
 }
 
 /// Builds the rows of all lines; `None` if the plan has no probes.
-pub(super) fn probes_report(
+pub(super) fn build_probes_report(
     plan: &Plan,
     places: &[PortPlace],
     results: &[NodeResult],
@@ -142,10 +144,10 @@ pub(super) fn probes_report(
     })
 }
 
-/// Rows of nodes about probes, by their subjects.
+/// Rows of all nodes about probes: results by line, and reflections by pair of ports.
 struct ProbeRowsBySubject<'a> {
     lines: HashMap<usize, (&'a NodeResult, &'a ProbeLineResult)>,
-    /// Reflections by the port that answered and the one that asked.
+    /// Counts of reflected probes, by the answering port and the asking port.
     reflected: HashMap<(usize, usize), &'a ReflectedRequests>,
 }
 
@@ -237,7 +239,8 @@ impl ProbeLineRows<'_> {
             return Some(same);
         }
         let (near, far) = (near.probes.as_ref()?.wall_clock, far.probes.as_ref()?.wall_clock);
-        // Each node relates its wall clock to its monotonic one, and the fleet relates the monotonic ones.
+        // Each node relates its wall clock to its monotonic clock, and the fleet relates the monotonic
+        // clocks of the nodes.
         let offset_ns = lead.offset_ns.saturating_add(far.offset_ns).saturating_sub(near.offset_ns);
         // The error of the near node's own conversion is part of its times already.
         Some(WallClockLead { offset_ns, bound: lead.bound + far.bound, source: ClockRelationSource::Fleet })
@@ -325,11 +328,11 @@ impl ProbesReport {
 
     /// True if the probes of this method get answers.
     pub fn is_answered(&self) -> bool {
-        self.method != PlannedMethod::Send.name()
+        self.method != PlannedProbeMethod::Send.name()
     }
 
     fn has_capacities(&self) -> bool {
-        self.method == PlannedMethod::Capacity.name()
+        self.method == PlannedProbeMethod::Capacity.name()
     }
 
     fn judge_probe_line(&self, line: &ProbeLineReport) -> SubjectJudgement {
@@ -345,7 +348,7 @@ impl ProbesReport {
         SubjectJudgement { subject: format!("probes {}", line.name()), result, measured, figure: None }
     }
 
-    /// Result of a line by the criterion on the lines.
+    /// Returns the result of a line, according to the criterion of its method.
     pub fn result_of_line(&self, line: &ProbeLineReport) -> CriterionResult {
         line.found.as_ref().map_or(CriterionResult::Unknown, |found| self.judge_findings(found))
     }
@@ -370,7 +373,7 @@ impl ProbesReport {
     }
 
     fn has_reflectors(&self) -> bool {
-        let mut methods = PlannedMethod::ALL.iter();
+        let mut methods = PlannedProbeMethod::ALL.iter();
         methods.any(|(name, method)| *name == self.method && method.has_reflectors())
     }
 

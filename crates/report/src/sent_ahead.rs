@@ -1,5 +1,5 @@
-//! Losses by bursts of the rig itself: a delayed sender sends more frames in a time than planned, and a
-//! device that can carry the planned load may drop the excess.
+//! Losses caused by bursts of the rig itself: a delayed sender sends more frames in a time than planned, and a device
+//! that can carry the planned load may drop the excess.
 
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::saturating_sum_of;
@@ -16,7 +16,7 @@ const BACKLOG_DRAIN_TIME: Nanos = Nanos::from_millis(250);
 /// A fault of the rig, with the largest number of losses that it explains, and the time span (counted from the start of
 /// the run) in which these frames arrive or are missing at the receiver.
 #[derive(Clone, Copy, Debug)]
-struct CountedDoubt {
+struct LimitedLossExplanation {
     from: Nanos,
     until: Option<Nanos>,
     /// Number of lost frames that the fault may still explain.
@@ -26,9 +26,9 @@ struct CountedDoubt {
 /// Faults of the rig that affect a stream at one receiver. Each fault explains a limited number of lost
 /// frames, and each lost frame is explained once.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CountedDoubts(Vec<CountedDoubt>);
+pub(super) struct LimitedLossExplanations(Vec<LimitedLossExplanation>);
 
-impl CountedDoubts {
+impl LimitedLossExplanations {
     /// Returns how many of these lost frames the faults explain at most, and subtracts this number from what
     /// the faults can still explain.
     pub(super) fn consume_explained_losses(&mut self, span: &OutageSpan, frames: u64) -> u64 {
@@ -48,7 +48,7 @@ impl CountedDoubts {
     pub(super) fn from_events(events: &[EventReport]) -> Self {
         let counted = events.iter().filter_map(|event| {
             let left = event.what.max_lost_frames()?;
-            Some(CountedDoubt { from: event.from, until: event.until, left })
+            Some(LimitedLossExplanation { from: event.from, until: event.until, left })
         });
         Self(counted.collect())
     }
@@ -90,20 +90,24 @@ impl StreamFindings<'_> {
     }
 
     /// The bursts of the port that sends stream `index`, with the times at which they affect `receiver`.
-    pub(super) fn list_bursts_sent_ahead(self, index: usize, receiver: StreamReceiver<'_>) -> CountedDoubts {
+    pub(super) fn list_bursts_sent_ahead(
+        self,
+        index: usize,
+        receiver: StreamReceiver<'_>,
+    ) -> LimitedLossExplanations {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else {
-            return CountedDoubts::default();
+            return LimitedLossExplanations::default();
         };
         let apart = largest_clock_difference_or_assumed(sender, receiver.node);
         // A frame of the burst arrives later by the delay, and the backlog in the device outlasts the burst.
         let after = apart + longest_delay_or_assumed(receiver.row) + BACKLOG_DRAIN_TIME;
         let bursts = self.port_result(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());
-        let bursts = bursts.unwrap_or_default().iter().map(|burst| CountedDoubt {
+        let bursts = bursts.unwrap_or_default().iter().map(|burst| LimitedLossExplanation {
             from: burst.from.since(sender.started).saturating_sub(apart),
             until: Some(burst.until.since(sender.started) + after),
             left: burst.frames,
         });
-        CountedDoubts(bursts.collect())
+        LimitedLossExplanations(bursts.collect())
     }
 
     /// Number of frames that the port of stream `index` sent closer together than planned.

@@ -1,4 +1,4 @@
-//! The criteria on a stream: the figure that each judges, with its bounds.
+//! The criteria on a stream: the figure that each criterion judges, with the bounds of this figure.
 //!
 //! docs/book/figures.md defines each figure.
 
@@ -39,7 +39,9 @@ impl StreamReport {
         let words = describe_frame_count(&lost, expected, "lost");
         let measured = match stale {
             0 => words,
-            _ => format!("{words}; {stale} frames arrived more than 65536 frames late and count as lost"),
+            _ => format!(
+                "{words}; frames that arrived more than 65536 frames late, which count as lost: {stale}"
+            ),
         };
         Some(StreamFinding::at_most(compute_allowed_count(limit, expected), lost, measured))
     }
@@ -68,7 +70,8 @@ impl StreamReport {
             (false, 0) => "arrived more than once".to_owned(),
             (false, stale) => {
                 format!(
-                    "arrived more than once, if the {stale} frames that arrived more than 65536 frames late are copies"
+                    "arrived more than once, if all frames that arrived more than 65536 frames late ({stale}) \
+                     are copies"
                 )
             }
         };
@@ -85,8 +88,8 @@ impl StreamReport {
         if loss.counts_copies { copies } else { 0 }
     }
 
-    /// Number of copies, which includes frames beyond the expected ones. The upper bound includes frames that
-    /// arrived too late to be distinguished from copies.
+    /// Counts the copies and the frames beyond the expected ones. The upper bound includes frames that arrived too late
+    /// to be distinguished from copies.
     fn count_copies_with_bounds(&self, received: &ArrivedFrames) -> Bounded<u64> {
         let loss = self.loss.unwrap_or_default();
         // If the plan expects several copies at a receiver, only further copies are too many.
@@ -107,7 +110,7 @@ impl StreamReport {
         let expected = self.loss?.expected;
         let limit = compute_allowed_count(limit, expected);
         let Some(astray) = &self.misdelivery else {
-            let measured = format!("0 of {expected} frames at other ports");
+            let measured = format!("0 of {expected} frames arrived at other ports");
             return Some(StreamFinding::at_most(limit, Bounded::exactly(0), measured));
         };
         // A flooded frame arrives at several wrong ports, but it counts as one frame.
@@ -178,7 +181,7 @@ impl StreamReport {
 
     pub(super) fn judge_lateness(&self, limit: Nanos) -> Option<StreamFinding> {
         let latest = self.sent.as_ref()?.send_error?.max;
-        let measured = format!("frames left up to {latest} before or after their time");
+        let measured = format!("frames left up to {latest} before or after their due time");
         let late = Bounded::exactly(latest.as_u64());
         Some(StreamFinding::at_most(limit.as_u64(), late, measured).limit_to_inconclusive())
     }
@@ -228,10 +231,11 @@ fn frame_span_nanos(first: Option<Nanos>, last: Option<Nanos>) -> u128 {
     first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).as_u64().into())
 }
 
-/// Frames per second, in thousandths.
+/// Frames per second, in thousandths, of `frames` frames in `time` nanoseconds.
 fn milli_rate_of(frames: u128, time: u128) -> u64 {
     clamp_to_u64(frames * NANOS_MILLI / time)
 }
 
-/// Nanoseconds in a second, in thousandths: a rate is frames times this, divided by nanoseconds.
+/// Nanoseconds in a second, times 1000: frames times this number, divided by a time in nanoseconds, are thousandths of
+/// a frame per second.
 const NANOS_MILLI: u128 = 1_000_000_000_000;

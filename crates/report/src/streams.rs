@@ -1,4 +1,4 @@
-//! Rows of streams: frames sent, arrived and missing.
+//! Rows of the streams in a report: frames sent, arrived and missing.
 
 use super::AcceptanceCriteria;
 use super::clocks::StreamClocks;
@@ -41,9 +41,9 @@ pub struct SentFrames {
     /// Last departure, counted from the start of the run.
     pub last: Option<Nanos>,
     pub rate: Option<MeanRate>,
-    /// Mean frame rate against the schedule's, in millionths: +100 is 0.01 % too fast.
+    /// Deviation of the mean frame rate from the schedule, in millionths: +100 is 0.01 % too fast.
     pub rate_error_ppm: Option<i64>,
-    /// Distribution of |actual - due| of each frame.
+    /// Distribution, over all frames, of the distance between departure and due time.
     pub send_error: Option<ErrorDistribution>,
     /// Distribution of the time between the send time in the tag and the end of the kernel call.
     pub stamp_bound: Option<ErrorDistribution>,
@@ -55,7 +55,7 @@ pub struct SentFrames {
 pub struct ArrivedFrames {
     /// All recognised frames, copies included.
     pub frames: u64,
-    /// Their bytes, FCS included.
+    /// Bytes of the recognised frames, FCS included.
     pub bytes: u64,
     /// Loss, duplicates and reordering as receivers saw them.
     pub sequence: SequenceCounts,
@@ -82,7 +82,7 @@ pub struct PortShare {
     /// Name of the port.
     pub port: String,
     pub received: ArrivedFrames,
-    /// Missing frames there; absent when the receivers share the stream or the sender did not report.
+    /// Missing frames at this port; absent if the receivers share the stream or the sender did not report.
     pub loss: Option<FrameLoss>,
     pub latency: Option<LatencyReport>,
     pub jitter: Option<JitterSummary>,
@@ -95,7 +95,7 @@ pub struct StreamReport {
     pub tx_port: String,
     /// Names of the receiving ports.
     pub rx_ports: Vec<String>,
-    /// True if its frames carry the test tag: receivers cannot count frames without it.
+    /// True if the stream's frames carry the test tag: receivers cannot count frames without the tag.
     pub measured: bool,
     /// Sent frames; absent if the sending node did not report.
     pub sent: Option<SentFrames>,
@@ -110,7 +110,7 @@ pub struct StreamReport {
     /// The largest RFC 3550 jitter at any time, with its bounds: the figure that `max_jitter` judges.
     #[serde(default)]
     pub largest_jitter: Option<Bounded<Nanos>>,
-    /// The split by receiving port, in plan order.
+    /// The arrivals at each receiving port, in plan order.
     pub per_port: Vec<PortShare>,
     /// Requested frames per second, in thousandths; absent without a schedule.
     #[serde(default)]
@@ -122,7 +122,7 @@ pub struct StreamReport {
     /// Times of losses; absent if nothing is expected, and where receivers share the stream.
     #[serde(default)]
     pub outages: Option<OutageReport>,
-    /// Frames at other ports; absent if there are none.
+    /// Frames at ports that do not expect them; absent if there are no such frames.
     #[serde(default)]
     pub misdelivery: Option<MisdeliveryReport>,
     /// Frames without a tag, compared by their content; absent if all have a tag.
@@ -173,10 +173,10 @@ impl<'a> StreamFindings<'a> {
         let stream = &self.plan.streams[index];
         let rows = self.receivers_of(index);
         let sender = self.sender_of(index);
-        // A stream that goes as fast as it can has no schedule to be compared with.
+        // A stream that is sent as fast as possible has no schedule to be compared with.
         let timeline = timeline.filter(|_| !stream.frames.is_unpaced());
         let sent = sender.map(|sender| summarise_sent_frames(sender, timeline));
-        // Without the report of every receiver, the missing frames would look like losses.
+        // Without the report of every receiver, the frames at the other receivers would look like losses.
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
         let received = complete.then(|| summarise_arrivals(&rows));
         // Frames without a tag have no number, so receivers cannot expect them.
@@ -210,7 +210,7 @@ impl<'a> StreamFindings<'a> {
             per_port: rows.iter().map(|row| self.port_share(index, *row, frames)).collect(),
             asked_milli: sender.and_then(|sender| scheduled_rate_milli(sender.row.planned, timeline?)),
             outages: times.map(|times| times.outages),
-            misdelivery: self.misdelivery_report(index, &rows),
+            misdelivery: self.build_misdelivery_report(index, &rows),
             // `build_stream_rows` computes these two, once the losses of all streams are known.
             contents: None,
             delivered_milli: None,
@@ -283,7 +283,8 @@ impl<'a> StreamFindings<'a> {
         }
     }
 
-    /// The latency of a stream over these receivers, with its distribution.
+    /// Returns the latency of a stream over these receivers, with its distribution; `None` if it was not measured, or
+    /// if the clocks were not compared.
     fn stream_latency(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<(LatencyReport, Latency)> {
         let clock = match self.compare_clocks(stream, rows) {
             StreamClocks::One => None,
@@ -323,13 +324,14 @@ impl<'a> StreamFindings<'a> {
     }
 }
 
-/// Error of the jitter at the worst of these receivers.
+/// Returns the largest error of the jitter at any of these receivers; `Nanos::MAX` if no latency was measured.
 fn worst_jitter_error(rows: &[StreamReceiver<'_>], leaving: &Latency, doubt: Nanos) -> Nanos {
     let delays = rows.iter().filter_map(|receiver| receiver.row.latency.as_ref());
     delays.map(|delays| largest_jitter_error(leaving, delays, doubt)).max().unwrap_or(Nanos::MAX)
 }
 
-/// Jitter over all receivers: arrivals at different ports have no common order, but arrivals at each port have one.
+/// Combines the jitter of all receivers. Each receiver measures its own, because arrivals at different ports
+/// have no common order.
 fn combine_jitter(rows: &[StreamReceiver<'_>]) -> Option<JitterSummary> {
     let mut all: Option<JitterSummary> = None;
     for jitter in rows.iter().filter_map(|receiver| receiver.row.jitter.as_ref()) {

@@ -1,6 +1,6 @@
-//! Times at which a run entered each of its states, by the controller's clock.
+//! Times at which a run entered each of its states, on the controller's clock.
 //!
-//! It only reads the events of the run. Invariant: times count from the first event and never decrease.
+//! The times come only from the events of the run. Invariant: times count from the first event and never decrease.
 
 use crate::event::{RunEvent, RunEventKind};
 use crate::outcome::RunState;

@@ -1,4 +1,5 @@
-//! PASS, FAIL or INCONCLUSIVE: one pure function from the accounts of a run and the user's criteria.
+//! Computes the verdict PASS, FAIL or INCONCLUSIVE from the results of a run and the user's criteria,
+//! in a pure function.
 //!
 //! FAIL: a criterion is not met, and the rig is not the cause. PASS: every criterion is met, and there is no
 //! doubt that matters. INCONCLUSIVE: the rig cannot tell. A proven failure stays a FAIL, whatever else is in
@@ -19,11 +20,11 @@ use std::fmt;
 /// Maximum number of ports that a verdict names.
 const MAX_NAMED: usize = 8;
 
-/// Verdict on a run by its criteria.
+/// Verdict on a run, according to its criteria.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE", tag = "verdict", content = "reasons")]
 pub enum RunVerdict {
-    /// Every criterion is met, and nothing is in doubt.
+    /// Every criterion is met, and no doubt matters.
     Pass,
     /// A criterion is not met; with the reasons.
     Fail(Vec<String>),
@@ -70,12 +71,15 @@ pub(super) struct VerdictEvidence<'a> {
 
 /// The verdict with the line of each criterion.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct VerdictReasons {
+pub(super) struct VerdictWithCriterionLines {
     pub(super) verdict: RunVerdict,
     pub(super) lines: Vec<CriterionLine>,
 }
 
-pub(super) fn judge_run(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> VerdictReasons {
+pub(super) fn judge_run(
+    evidence: &VerdictEvidence<'_>,
+    criteria: &AcceptanceCriteria,
+) -> VerdictWithCriterionLines {
     let lines = judge_all_criteria(evidence, criteria);
     let failures: Vec<String> =
         lines.iter().flat_map(|line| line.reasons_for_result(CriterionResult::Fail)).collect();
@@ -88,7 +92,7 @@ pub(super) fn judge_run(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCri
         (true, false) => RunVerdict::Inconclusive(doubts),
         (false, _) => RunVerdict::Fail(failures),
     };
-    VerdictReasons { verdict, lines }
+    VerdictWithCriterionLines { verdict, lines }
 }
 
 /// The lines of criteria on streams, in the order in which they are added.
@@ -124,7 +128,7 @@ impl CriterionLines<'_> {
         self.add_criterion("misdelivery", at_most(limit), |stream| stream.judge_misdelivery(limit));
     }
 
-    /// Adds the criteria that the user has to name.
+    /// Adds the criteria for which the user has set a limit.
     fn add_optional_criteria(&mut self, criteria: &AcceptanceCriteria) {
         if let Some(limit) = criteria.max_reordered {
             self.add_criterion("reordering", at_most(limit), |stream| {
@@ -209,7 +213,7 @@ fn describe_lost_links(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     let of_port = |port: &PortReport| {
         let events = port.events.iter().filter(|event| is_lost_link(event)).count();
         let first = port.events.iter().find(|event| is_lost_link(event))?;
-        let more = if events > 1 { format!("; {} more times", events - 1) } else { String::new() };
+        let more = if events > 1 { format!("; number of such events: {events}") } else { String::new() };
         Some(format!("{}: {}{more}", port.full_name(), describe_lost_link(first)))
     };
     evidence.ports.iter().filter_map(of_port).take(MAX_NAMED).collect()

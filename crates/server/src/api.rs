@@ -1,6 +1,7 @@
-//! The calls of the API, without a transport: normalised JSON in, JSON or a capture out.
+//! Performs the calls of the OTG API, independently of HTTP and gRPC: from normalised JSON to JSON, rows
+//! or a capture file.
 //!
-//! All functions here may block. There is one file for each kind of call.
+//! Performing a call may block. There is one file for each kind of call.
 
 mod calls;
 mod control;

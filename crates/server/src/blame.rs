@@ -1,4 +1,4 @@
-//! Assigns the errors of this crate to the user, the machine or the program.
+//! Says for each error of this crate what caused it: wrong options, missing rights, another program or the machine.
 
 use crate::Error;
 use packetrig_units::Blame;

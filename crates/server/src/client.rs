@@ -1,9 +1,11 @@
-//! A client of this server for programs without an async runtime: single calls, and the events of a run as they come.
+//! A client of this server for programs without an async runtime: it makes single calls and follows the
+//! events of a run.
 //!
-//! It speaks HTTP/1.1 with or without TLS, one connection for each call. This module repeats no call: only
+//! It speaks HTTP/1.1 with or without TLS, one connection for each call. It never repeats a failed call, because only
 //! the caller knows whether a call may be repeated.
 //!
-//! Invariant: a token is sent only to a server with a verified certificate, unless the user has turned off the check or the encryption.
+//! Invariant: a token is sent only to a server with a verified certificate, unless the user has turned off the check
+//! (`--insecure`) or TLS (`http://`).
 
 mod address;
 mod connection;
@@ -25,10 +27,10 @@ use std::time::Duration;
 
 /// Silence after which the connection counts as lost. The server sends a heartbeat every 5 s.
 const MAX_SERVER_SILENCE: Duration = Duration::from_secs(15);
-/// Maximum number of bytes of an answer: the state of a run with all rows.
+/// Maximum length of an answer. The longest answer is the state of a run with all its rows.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// Calls one server: knows its address, the certificates that it may have, and the caller's token.
+/// Calls one server. Has the address of the server, the rules for its certificate, and the token of the caller.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     address: ApiAddress,
@@ -37,7 +39,8 @@ pub struct ApiClient {
 }
 
 impl ApiClient {
-    /// Creates a client that sends this token with each call, if one is given. Nothing is sent yet.
+    /// Creates a client without connecting. It sends `token` with each call. Fails if `trust` does not permit calls
+    /// to this server, or if its file of certificates cannot be read.
     pub fn new(
         address: ApiAddress,
         token: Option<String>,
@@ -51,12 +54,12 @@ impl ApiClient {
         &self.address
     }
 
-    /// The answer to `GET PATH`.
+    /// Sends `GET path` and returns the JSON of the answer. Any status but 200 is an error.
     pub fn get(&self, path: &str) -> Result<Value, ClientError> {
         self.request_answer("GET", path, "")
     }
 
-    /// The answer to `POST PATH` with this body.
+    /// Sends `POST path` with this body and returns the JSON of the answer. Any status but 200 is an error.
     pub fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
         self.request_answer("POST", path, &body.to_string())
     }
@@ -68,7 +71,7 @@ impl ApiClient {
         parse_answer(&self.address, &answer)
     }
 
-    /// Subscribes to the events at this path, from now on.
+    /// Opens the stream of server-sent events at `path`. Fails if the server refuses it.
     pub fn follow_events(&self, path: &str) -> Result<EventStream, ClientError> {
         let mut connection = self.send_request("GET", path, "")?;
         let mut received = Vec::new();
@@ -80,7 +83,7 @@ impl ApiClient {
                 return Err(ClientError::incomplete_answer_error(&self.address));
             }
         };
-        // A refusal is not a stream of events. It is read to its end, and its text becomes the error.
+        // A refusal is a JSON document, not a stream of events. It is read completely, and its text becomes the error.
         if head.status != 200 {
             connection.read_to_end(&mut received, MAX_ANSWER_BYTES)?;
             parse_answer(&self.address, &received)?;
@@ -93,7 +96,7 @@ impl ApiClient {
             ApiConnection::open_connection(&self.address, self.tls.as_ref(), MAX_SERVER_SILENCE)?;
         let host = self.address.authority();
         let token = self.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
-        // `Connection: close`: an answer is read up to the end of its connection.
+        // `Connection: close`: the client reads an answer until the server closes the connection.
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n{}\r\n{body}",

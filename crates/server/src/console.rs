@@ -1,6 +1,8 @@
-//! The tester behind the API: it opens a run for each configuration, passes changes to the run, and makes rows from its events.
+//! The tester behind the API: it opens a run for each configuration, passes changes to the run, and makes rows from the
+//! events of the run.
 //!
-//! It opens no ports itself: its creator passes a [`RunSource`] that opens them. Times of the run are shown as wall-clock times.
+//! It opens no ports itself: its creator passes a [`RunSource`] that opens them. Clients get times of the
+//! run as wall-clock times.
 //!
 //! Invariant: once a change is answered, every read shows it. If a configuration is refused, the previous one stays
 //! in force. The exception: if the ports of the new one cannot be opened, there is no configuration afterwards.
@@ -20,8 +22,8 @@ mod tests;
 mod watched;
 
 use crate::tester::{
-    CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, KnownNeighbour, PingResult, PingTask, PortRow,
-    SwitchedState, Tester, TesterRefusal,
+    CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, NeighbourRow, PingResult, PingTask, PortRow,
+    RequestedState, Tester, TesterRefusal,
 };
 pub use document::replace_aliases;
 use live::LiveCounts;
@@ -36,7 +38,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 pub use watched::WatchedRun;
 
-// State that clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
+// State that clients read. Its lock is held only briefly and never while the run performs a change, so that reads
+// are answered during a change.
 struct ClientView {
     config: Arc<str>,
     /// Shared with viewers, which read it without the lock.
@@ -54,7 +57,7 @@ struct ClientView {
 #[derive(Default)]
 struct ChangeState {
     run: Option<Box<dyn SteeredRun>>,
-    /// True once traffic was started: only then is the result of the run worth keeping.
+    /// True once traffic was started: only then is the result of the run stored.
     sent: bool,
 }
 
@@ -65,12 +68,12 @@ pub struct TestConsole<R> {
     view: Mutex<ClientView>,
     /// Number of the next echo request, from 1.
     pinged: AtomicU64,
-    /// Number of configurations so far.
+    /// Number of configurations since the start of the server.
     configured: AtomicU64,
 }
 
-/// Interval and number of checks for the results of echo requests. Their product, 5 s, is longer than a run
-/// waits for an answer.
+/// Interval between two checks for the results of echo requests. After [`MAX_ECHO_RESULT_CHECKS`] checks, 5 s have
+/// passed, which is longer than a run waits for an answer.
 const ECHO_RESULT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_ECHO_RESULT_CHECKS: u32 = 250;
 
@@ -81,8 +84,8 @@ impl<R> std::fmt::Debug for TestConsole<R> {
 }
 
 impl<R: RunSource> TestConsole<R> {
-    /// Creates a console without a configuration. `aliases`: the real location of a port for each name that
-    /// documents may use instead.
+    /// Creates a console without a configuration. `aliases` maps each name that documents may use as a port location
+    /// to the real location.
     pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
         let view = Mutex::new(ClientView::without_config());
         Self {
@@ -95,7 +98,7 @@ impl<R: RunSource> TestConsole<R> {
         }
     }
 
-    /// Ends the open run, if there is one. Its result is stored if traffic was started; this waits until it is stored.
+    /// Ends the open run, if there is one, and waits until its result is stored. Without traffic, no result is stored.
     pub fn shut_down(&self) {
         let mut changes = self.lock_changes();
         self.end_run(&mut changes);
@@ -140,13 +143,14 @@ impl<R: RunSource> TestConsole<R> {
         }
     }
 
-    /// Indices of ports with a capture: the named ones, or all that have one.
+    /// Returns the indices of the named ports, or of all ports with a capture if no port is named. A named port without
+    /// a capture is an error.
     fn ports_with_capture(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let view = self.lock_view();
         let ports = view.names.port_indices(names)?;
         let captures = view.plan.iter().flat_map(|plan| &plan.captures);
         let captured: BTreeSet<usize> = captures.flat_map(|capture| capture.ports.iter().copied()).collect();
-        // Without names, ports without a capture are left out. Naming such a port is an error.
+        // A port without a capture is an error only if the client has named ports.
         let bare = ports.iter().find(|port| !captured.contains(port)).filter(|_| !names.is_empty());
         if let Some(name) = bare.and_then(|port| Some(&view.plan.as_ref()?.ports[*port].name)) {
             return Err(TesterRefusal::validation(format!("captures: no capture includes port `{name}`")));
@@ -161,11 +165,11 @@ impl<R: RunSource> TestConsole<R> {
         flows: &[String],
     ) -> Result<(), TesterRefusal> {
         let view = self.lock_view();
-        let Some(plan) = &view.plan else { return rows_without_config::<()>(flows).map(drop) };
+        let Some(plan) = &view.plan else { return answer_without_config::<()>(flows).map(drop) };
         // The counts are read before the change: frames that leave during the change belong to the new traffic.
         let before =
             (change == FlowChange::Start).then(|| view.lock_live().port_totals_if_idle(plan)).flatten();
-        // Names are checked before anything is ordered, so an unknown one changes nothing.
+        // Names are checked before the run gets the change, so an unknown name changes nothing.
         let streams = view.names.stream_indices(flows)?;
         // The run may take long to perform the change, and reads need this lock.
         drop(view);
@@ -208,7 +212,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
     fn set_config(&self, config: String) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let done = self.replace_config(&mut changes, config.into());
-        // Memory is released after a refused configuration, too: reading takes many times the length of a document.
+        // Memory is released also after a refused configuration: parsing needs many times the length of the document.
         self.rigs.release_memory();
         done
     }
@@ -227,38 +231,38 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        // The update holds the lock of changes: no other change comes between reading the configuration and
-        // replacing it.
+        // The update holds the lock of changes: no other change comes between reading the
+        // configuration and replacing it.
         let config = change::update_flows(self.current_config(), &update)?;
-        self.replan_run(&mut changes, config.to_string().into())
+        self.apply_config_to_run(&mut changes, config.to_string().into())
     }
 
     fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let config = change::append_flows(self.current_config(), append)?;
-        self.replan_run(&mut changes, config.to_string().into())
+        self.apply_config_to_run(&mut changes, config.to_string().into())
     }
 
     fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let config = change::delete_flows(self.current_config(), &delete)?;
-        self.replan_run(&mut changes, config.to_string().into())
+        self.apply_config_to_run(&mut changes, config.to_string().into())
     }
 
-    fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {
+    fn set_state(&self, state: RequestedState) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let change = match state {
-            SwitchedState::Traffic { change, flows } => {
+            RequestedState::Traffic { change, flows } => {
                 self.change_traffic(&mut changes, change, &flows)?;
                 return Ok(Vec::new());
             }
-            SwitchedState::Capture { on, ports } => {
+            RequestedState::Capture { on, ports } => {
                 PlanChange::Capture { ports: self.ports_with_capture(&ports)?, on }
             }
-            SwitchedState::Link { up, ports } => {
+            RequestedState::Link { up, ports } => {
                 PlanChange::Link { ports: self.lock_view().names.port_indices(&ports)?, up }
             }
-            SwitchedState::Protocols { on } => PlanChange::Protocols { on },
+            RequestedState::Protocols { on } => PlanChange::Protocols { on },
         };
         if let Some(run) = &mut changes.run {
             run.make_change(change)?;
@@ -275,7 +279,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             source: ping.source.clone(),
             to: ping.destination,
         });
-        // The answers come into the counts of this run, even if the configuration changes meanwhile.
+        // The results appear in the counts of this run, even if the configuration changes before the answers arrive.
         let live = Arc::clone(&self.lock_view().live);
         if let Some(run) = &mut changes.run {
             run.make_change(PlanChange::Ping(orders.collect()))?;
@@ -296,7 +300,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn port_rows(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal> {
         let view = self.lock_view();
-        let Some(plan) = &view.plan else { return rows_without_config(names) };
+        let Some(plan) = &view.plan else { return answer_without_config(names) };
         let live = view.lock_live();
         refuse_if_ended(&live)?;
         let ports = view.names.port_indices(names)?;
@@ -310,7 +314,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn flow_rows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal> {
         let view = self.lock_view();
-        let Some(plan) = &view.plan else { return rows_without_config(names) };
+        let Some(plan) = &view.plan else { return answer_without_config(names) };
         let live = view.lock_live();
         refuse_if_ended(&live)?;
         let flows = view.names.measured_flows(names)?;
@@ -324,9 +328,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
         &self,
         family: IpFamily,
         ethernets: &[String],
-    ) -> Result<Vec<KnownNeighbour>, TesterRefusal> {
+    ) -> Result<Vec<NeighbourRow>, TesterRefusal> {
         let view = self.lock_view();
-        let Some(plan) = &view.plan else { return rows_without_config(ethernets) };
+        let Some(plan) = &view.plan else { return answer_without_config(ethernets) };
         // A misspelled name must not look like an interface without neighbours.
         let strange: Vec<String> = ethernets
             .iter()
@@ -350,7 +354,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
     fn open_capture(&self, port: &str, part: CaptureRange) -> Result<CaptureFile, TesterRefusal> {
         let mut changes = self.lock_changes();
         let ports = self.ports_with_capture(&[port.to_owned()])?;
-        // OTG: `get_capture` stops the capture. Its file is complete only after the stop.
+        // OTG: `get_capture` stops the capture. The capture file is complete only after the stop.
         if let Some(run) = &mut changes.run {
             run.make_change(PlanChange::Capture { ports: ports.clone(), on: false })?;
         }
@@ -360,14 +364,15 @@ impl<R: RunSource> Tester for TestConsole<R> {
             let live = view.lock_live();
             ports.first().and_then(|port| live.capture_file(*port)).map(str::to_owned)
         };
-        let file =
-            file.ok_or_else(|| TesterRefusal::internal(format!("port `{port}` has no capture file")))?;
+        let file = file.ok_or_else(|| {
+            TesterRefusal::internal(format!("port `{port}` has no capture file yet; start a capture first"))
+        })?;
         capture_file::open_capture(&file, part)
             .map_err(|error| TesterRefusal::internal(format!("cannot read the capture file {file}: {error}")))
     }
 }
 
-/// Fails if the run has ended by itself: a client would take its last counts for current ones.
+/// Fails if the run has ended by itself: otherwise a client would take the last counts of the run for current ones.
 fn refuse_if_ended(live: &LiveCounts) -> Result<(), TesterRefusal> {
     match live.end_reason() {
         Some(why) => {
@@ -377,7 +382,7 @@ fn refuse_if_ended(live: &LiveCounts) -> Result<(), TesterRefusal> {
     }
 }
 
-/// The answer without a configuration: an empty list, or an error if the request names anything.
-fn rows_without_config<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
+/// Answers a request for rows when there is no configuration: no rows, or an error if the request names anything.
+fn answer_without_config<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
     if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown_names_refusal(names)) }
 }

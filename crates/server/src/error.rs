@@ -17,13 +17,13 @@ pub enum Error {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// Certificate and key do not fit together, a client CA is not valid, or no certificate could be made.
+    /// Certificate and key do not belong together, a client CA is not valid, or no certificate could be made.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
     /// The server does not start with these options; the text says why.
     #[error("{0}")]
     Options(String),
-    /// The runtime did not start.
+    /// The threads of the async runtime did not start.
     #[error("cannot start the server's threads: {0}")]
     Runtime(std::io::Error),
 }

@@ -1,11 +1,12 @@
 //! The Open Traffic Generator (OTG) API over HTTP and gRPC.
 //!
-//! Transport and shape turn requests into calls of [`Tester`], and its results into answers. They know the members of the model and
-//! their types; only the `plan` crate knows their meaning. [`TestConsole`] is the tester behind them: it stores the configuration
-//! and controls a run. The crate has an async runtime, and it never touches the data plane.
+//! The modules `transport` and `shape` turn requests into calls of [`Tester`], and the results of these calls into
+//! answers. They know the members of the OTG model and their types; only the `plan` crate knows what the members
+//! mean. [`TestConsole`] implements [`Tester`]: it stores the configuration and controls a run. The crate has an
+//! async runtime, but it never sends or receives test frames itself.
 //!
-//! Invariant: nothing that a client sends is ignored silently. An unknown member or value is refused by its
-//! JSON path, in the same way on both transports.
+//! Invariant: nothing that a client sends is ignored silently. An unknown member or value is refused with an
+//! error that names its JSON path, in the same way on both transports.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -35,13 +36,13 @@ pub use page::write_large_counts_as_text;
 pub use serve::{run_server, serve_rig};
 pub use shape::OTG_DESCRIPTOR;
 pub use tester::{
-    CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures, PingResult,
-    PingTask, PortRow, RefusalKind, SwitchedState, Tester, TesterRefusal, TransmitState,
+    CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, LatencyFigures, NeighbourRow, PingResult,
+    PingTask, PortRow, RefusalKind, RequestedState, Tester, TesterRefusal, TransmitState,
 };
 pub use transport::in_memory::InMemoryServer;
 pub use transport::rejections::{RejectionCause, RejectionCounts};
 pub use viewing::{
-    FactSource, FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUpCheck, HistoryPoint,
-    LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, ReceivedStream,
-    ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig, ViewRefusal,
+    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, HistoryPoint, LiveLosses, LivePort, LiveRun,
+    LiveSource, LiveState, LiveStream, LiveTotals, ReceivedStream, ResultArchive, ResultPage, ResultQuery,
+    ResultSummary, RigPartSource, ServedRig, ViewRefusal, ViewerGoneCheck,
 };

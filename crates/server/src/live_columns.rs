@@ -1,8 +1,8 @@
-//! The columns of a run in progress. Each column is described once: its key, kind and meaning, the source of its value, and
-//! where it is shown. The API's JSON and its description, the live page, `packetrig watch`, the metrics for Prometheus and the
-//! book are made from these lists. The columns of results are in `packetrig_report::columns`.
+//! The columns of a run in progress. Each column is described once: its key, kind and meaning, the source of its
+//! value, and where it is shown. The API's JSON and its description, the live page, `packetrig watch`, the metrics
+//! for Prometheus and the book are made from these lists. The columns of results are in `packetrig_report::columns`.
 //!
-//! Invariant: a published key or metric keeps its name. The order is that of the columns on every screen.
+//! Invariant: a published key or metric keeps its name. Every screen shows the columns in the order of these lists.
 
 mod ports;
 mod streams;
@@ -16,7 +16,7 @@ use packetrig_report::columns::{CellValue, ColumnKind};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The largest number that every JSON reader reads exactly.
+/// A JSON reader that uses doubles reads every whole number up to 2^53 exactly.
 const MAX_EXACT_JSON_NUMBER: u64 = 1 << 53;
 
 /// A column of a live table with rows of `R`.
@@ -29,14 +29,14 @@ pub struct LiveColumn<R> {
     pub meaning: &'static str,
     /// Heading of the column on the live page; `None` if the page does not show it.
     pub heading: Option<&'static str>,
-    /// The column in `packetrig watch`; `None` if that does not show it.
+    /// The column in `packetrig watch`; `None` if `packetrig watch` does not show it.
     pub watch: Option<WatchColumn>,
     /// Name of the Prometheus metric of this column, if there is one.
     pub(crate) metric: Option<&'static str>,
     value: fn(&R) -> Option<CellValue>,
 }
 
-/// A column on a terminal.
+/// How `packetrig watch` shows a column.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchColumn {
     pub heading: &'static str,
@@ -44,7 +44,7 @@ pub struct WatchColumn {
     pub width: u16,
     /// Order in which columns are omitted on a narrow screen: those with the highest rank are omitted first.
     pub rank: u8,
-    /// Name of the sort order by this column, if a key of `packetrig watch` selects it.
+    /// Name of the sort order by this column; `None` if no key of `packetrig watch` selects that order.
     pub order: Option<&'static str>,
 }
 
@@ -114,7 +114,7 @@ impl<R> LiveColumn<R> {
             // A number that is not finite is `null`.
             _ => vec!["number", "null"],
         };
-        // A column that has a value in an empty row has one in every row.
+        // If even a default row has a value in this column, every row has one.
         if (self.value)(&R::default()).is_none() && !types.contains(&"null") {
             types.push("null");
         }
@@ -195,23 +195,23 @@ fn cell_to_json(cell: CellValue) -> Value {
         CellValue::YesNo(value) => value.into(),
         CellValue::Count(count) => count_to_json(count),
         CellValue::Signed(value) => value.into(),
-        CellValue::Float(value) => rate_to_json(value),
+        CellValue::Float(value) => rounded_float_to_json(value),
         // The number is not rounded: 3 lost frames of 10^9 must not look like no loss.
         CellValue::Share { percent, .. } => float_to_json(percent),
     }
 }
 
-/// A number if every reader reads it exactly, otherwise text: JavaScript reads numbers as doubles.
+/// A number up to 2^53, text above: JavaScript reads numbers as doubles and would round a larger one.
 pub(crate) fn count_to_json(count: u64) -> Value {
     if count <= MAX_EXACT_JSON_NUMBER { count.into() } else { count.to_string().into() }
 }
 
-/// A rate or a time with three digits after the point; `null` for infinite values and NaN.
-pub(crate) fn rate_to_json(value: f64) -> Value {
+/// A rate or a time, rounded to three decimal places; `null` for infinite values and NaN.
+pub(crate) fn rounded_float_to_json(value: f64) -> Value {
     float_to_json((value * 1000.0).round() / 1000.0)
 }
 
-/// A number with all its digits; `null` for infinite values and NaN.
+/// A number that is not rounded; `null` for infinite values and NaN.
 fn float_to_json(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
@@ -275,6 +275,6 @@ mod tests {
     fn count_that_javascript_would_round_is_text() {
         assert_eq!(count_to_json(1 << 53), json!(9_007_199_254_740_992_u64));
         assert_eq!(count_to_json((1 << 53) + 1), json!("9007199254740993"));
-        assert_eq!(rate_to_json(f64::NAN), Value::Null);
+        assert_eq!(rounded_float_to_json(f64::NAN), Value::Null);
     }
 }

@@ -1,5 +1,5 @@
-//! Test methods behind the API. The caller of [`serve_rig`](crate::serve_rig) implements this trait, as it implements
-//! [`Tester`](crate::Tester).
+//! The interface between the API and the test methods (such as RFC 2544). The caller of [`serve_rig`](crate::serve_rig)
+//! implements it, as it implements [`Tester`](crate::Tester).
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 ///
 /// # For implementers
 ///
-/// The methods are called from threads that may block. `start_method` may take the time to read the plan; all
-/// other methods must not wait for a trial.
+/// The functions of this trait are called on threads that may block. `start_method` may take the time to read the plan;
+/// no function may wait for a trial.
 pub trait MethodService: Send + Sync + 'static {
     /// Starts a test and returns its state.
     fn start_method(&self, request: Value) -> Result<Value, MethodRefusal>;
@@ -16,8 +16,8 @@ pub trait MethodService: Send + Sync + 'static {
     fn list_methods(&self) -> Vec<Value>;
     /// The state of a test; `None` if this server has not started it.
     fn method_state(&self, id: &str) -> Option<Value>;
-    /// Stops a test and returns its state; `None` if this server has not started it. If the test has ended already,
-    /// nothing changes.
+    /// Stops a test and returns its state; `None` if this server has not started it. If the test has
+    /// ended already, nothing changes.
     fn stop_method(&self, id: &str) -> Option<Value>;
 }
 

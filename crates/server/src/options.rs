@@ -27,28 +27,31 @@ pub struct ServerOptions {
     pub grpc_tls: bool,
     /// Certificate chain and private key; `None`: the server makes them at start.
     pub identity: Option<IdentityFiles>,
-    /// PEM file of the authorities whose certificates clients must show. Both transports must be encrypted then.
+    /// PEM file of certificate authorities: every client must show a certificate that one of them has signed. Both
+    /// transports must be encrypted then.
     pub client_ca: Option<PathBuf>,
     /// Users of this machine who need no token on loopback connections. `None`: they are treated like other clients.
     pub local_users: Option<LocalUsers>,
-    /// The token that other clients must send as `Authorization: Bearer …`, or as the password of `Authorization: Basic …`.
+    /// The token that all clients except local users must send: as `Authorization: Bearer …`, or as the password
+    /// of `Authorization: Basic …`.
     pub token: Option<String>,
     /// A second token, which only permits viewing: the page, its events and results, and the metrics.
     pub view_token: Option<String>,
     /// Admits every client that reaches the addresses.
     pub let_anyone_in: bool,
-    /// Names besides addresses and `localhost` under which clients may call this server without a token.
+    /// Host names that clients without a token may use to call this server, besides IP addresses and `localhost`.
     pub host_names: Vec<String>,
-    /// Largest request, in bytes.
+    /// Maximum length of the body of a request, in bytes.
     pub most_request_bytes: usize,
-    /// Maximum number of bytes of all requests that are being read, together.
+    /// Maximum memory for the bodies of all requests in progress together, in bytes.
     pub most_request_memory: usize,
-    /// Maximum number of connections at a time, on each transport. When all are taken, the oldest idle one is closed.
+    /// Maximum number of connections at a time, on each transport. If all are taken, a new
+    /// connection may displace an idle one.
     pub most_connections: usize,
     pub deadlines: ClientDeadlines,
     /// Receives the counts of refusals, soon after the first one and then at most once a minute.
     pub on_rejections: Option<RejectionObserver>,
-    /// Time that calls in progress have to end after the stop.
+    /// How long calls in progress may continue after the server was told to stop.
     pub grace: Duration,
 }
 
@@ -117,14 +120,15 @@ impl fmt::Debug for RejectionObserver {
 /// Deadlines of clients. A connection that misses one is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientDeadlines {
-    /// Deadline of the TLS handshake; then of the first bytes of HTTP/2, or of a whole head of HTTP/1. The time of a
-    /// later head on the same connection counts from its first byte.
+    /// Time for the TLS handshake, and then again for the first bytes of HTTP/2 or the whole head of an HTTP/1
+    /// request. For a later request on the same connection, the time counts from the first byte of its head.
     pub first: Duration,
-    /// Idle time after which the connection of a client is closed that is trusted or had an admitted request.
+    /// Idle time after which a connection is closed if its client is trusted or has made an admitted request.
     pub idle: Duration,
     /// Idle time after which any other connection is closed.
     pub idle_stranger: Duration,
-    /// Deadline of the body of a request, besides the time that [`Self::body_bytes_per_second`] allows for its bytes.
+    /// Time for the body of a request, in addition to the time that [`Self::body_bytes_per_second`]
+    /// allows for its bytes.
     pub body: Duration,
     /// Minimum rate at which the body of a request must arrive.
     pub body_bytes_per_second: u32,

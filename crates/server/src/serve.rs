@@ -22,9 +22,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Serves the API until `stop` completes, then lets calls in progress end, for at most the time that the options allow.
+/// Serves the API until `stop` completes. Then calls in progress may continue for at most [`ServerOptions::grace`].
 ///
-/// `bound` is called once, when connections are accepted, with the addresses of the transports.
+/// `bound` is called once with the addresses of the transports, when the server can accept connections.
 pub async fn serve_rig(
     options: ServerOptions,
     rig: ServedRig,
@@ -36,12 +36,13 @@ pub async fn serve_rig(
     let grpc = bind_listener("gRPC", options.grpc).await?;
     // The certificate files are read only if a transport is encrypted; otherwise they need not be readable.
     let identity = needs_tls(&options).then(|| ServerIdentity::new(&options)).transpose()?;
-    let addresses = BoundAddresses { http: local_address(http.as_ref()), grpc: local_address(grpc.as_ref()) };
+    let addresses =
+        BoundAddresses { http: bound_address_of(http.as_ref()), grpc: bound_address_of(grpc.as_ref()) };
     let transports = ServerTransports::new(&options, &rig);
     let http = transports.build_listener(CallProtocol::Http, http, identity.as_ref())?;
     let grpc = transports.build_listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
-    // Both listeners are set up completely before `bound` is called: a caller that prints "ready" must not fail
-    // afterwards.
+    // Both listeners are set up completely before `bound` is called: a caller that prints "ready"
+    // must not fail afterwards.
     let stops = transports.stopping.subscribe();
     bound(addresses);
     let until_stop = async {
@@ -51,11 +52,11 @@ pub async fn serve_rig(
     };
     let over_http = async {
         if let Some(listener) = http {
-            listener.serve_connections(transports.http_routes(), stops.clone()).await;
+            listener.serve_connections(transports.build_http_routes(), stops.clone()).await;
         }
     };
     let over_grpc = async {
-        if let (Some(listener), Some(service)) = (grpc, transports.grpc_service()) {
+        if let (Some(listener), Some(service)) = (grpc, transports.build_grpc_service()) {
             listener.serve_connections(service, stops.clone()).await;
         }
     };
@@ -90,7 +91,7 @@ impl ServerTransports {
         }
     }
 
-    pub(crate) fn http_routes(&self) -> TowerToHyperService<axum::Router> {
+    pub(crate) fn build_http_routes(&self) -> TowerToHyperService<axum::Router> {
         let most = self.options.most_request_bytes;
         let page = PageContext::new(
             &self.rig,
@@ -103,7 +104,7 @@ impl ServerTransports {
     }
 
     /// The gRPC service; `None` without a tester.
-    pub(crate) fn grpc_service(&self) -> Option<grpc::GrpcService> {
+    pub(crate) fn build_grpc_service(&self) -> Option<grpc::GrpcService> {
         Some(grpc::GrpcService {
             dispatcher: self.dispatcher.clone()?,
             most_request_bytes: self.options.most_request_bytes,
@@ -160,7 +161,7 @@ impl ServerTransports {
     }
 }
 
-fn local_address(socket: Option<&TcpListener>) -> Option<SocketAddr> {
+fn bound_address_of(socket: Option<&TcpListener>) -> Option<SocketAddr> {
     socket?.local_addr().ok()
 }
 

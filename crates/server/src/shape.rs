@@ -1,7 +1,8 @@
-//! The shape of the OTG model: its members and their types, in JSON and in protobuf.
+//! Checks documents against the OTG model (its members and their types), and converts them between JSON and protobuf.
 //!
-//! Requests of both transports are normalised ([`normalise_json`], [`normalise_document`]). The result is JSON in one form: known members
-//! only, no `null`, 64-bit integers as text, `choice` present wherever a member implies it. This module does not know the meaning of values.
+//! Requests of both transports are normalised ([`normalise_json`], [`normalise_document`]). Normalised JSON has only
+//! known members and no `null`; 64-bit integers are text; `choice` is present wherever a member implies it. What the
+//! values mean is not checked here.
 
 mod copy;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The trait behind the API, which the caller of [`serve_rig`](crate::serve_rig) implements, and its values.
+//! The trait [`Tester`] behind the API, which the caller of [`serve_rig`](crate::serve_rig) implements, and the types
+//! of its arguments and results.
 //!
 //! This module does not know HTTP, gRPC or protobuf. Unknown counts are `None`, and the API leaves them out.
 
@@ -6,34 +7,37 @@ use serde_json::Value;
 use std::io::Read;
 use std::net::IpAddr;
 
-/// A tester: one configuration at a time, and its measurements.
+/// A traffic tester: it has at most one configuration at a time, and reports what it measures.
 ///
 /// # For implementers
 ///
 /// Every method may block. The server calls methods from several threads at once, all of which may block. It
-/// guarantees one thing: calls that change something ([`set_config`](Self::set_config), [`update_config`](Self::update_config),
-/// [`append_config`](Self::append_config), [`delete_config`](Self::delete_config), [`set_state`](Self::set_state),
-/// [`send_pings`](Self::send_pings) and [`open_capture`](Self::open_capture), which stops the capture) come one after the other, and run to
-/// their end even if the client has gone. All other calls come at any time, also during a change, and should answer at once with the known
-/// values: clients poll. Clients give up after 10 s, so a configuration or a start must answer well before that.
+/// guarantees one thing: calls that change something ([`set_config`](Self::set_config),
+/// [`update_config`](Self::update_config), [`append_config`](Self::append_config),
+/// [`delete_config`](Self::delete_config), [`set_state`](Self::set_state), [`send_pings`](Self::send_pings) and
+/// [`open_capture`](Self::open_capture), which stops the capture) come one after the other, and run to their end even
+/// if the client has disconnected. All other calls come at any time, also during a change. They should answer at once
+/// with the latest values, because clients poll. Clients give up after 10 s, so a configuration or a start must
+/// answer well before that.
 ///
-/// JSON has the shape of the Open Traffic Generator model and was checked against it: members are known, have the right
-/// type and are in its range; 64-bit integers are strings; there is no `null`; `choice` is present wherever a member
-/// implies it. The implementer checks limits, references and unique names, best with `packetrig_plan`. The server
-/// also checks the shape of the current configuration, and that all rates are finite; a violation is answered as a bug.
+/// JSON was checked against the Open Traffic Generator model: members are known, have the right type and are in its
+/// range; 64-bit integers are strings; there is no `null`; `choice` is present wherever a member implies it. The
+/// implementer checks limits, references and unique names, best with `packetrig_plan`. The server also checks the
+/// current configuration against the model, and that all rates are finite; if not, the client gets an internal error.
 ///
 /// A missing configuration is no error: the configuration is `{}`, and lists are empty.
 pub trait Tester: Send + Sync + 'static {
-    /// Replaces the configuration, clears all counters, and returns warnings. `{}` is the usual clean-up. The configuration is a text, because
-    /// it may have many megabytes, and takes many times its length as values.
+    /// Replaces the configuration, clears all counters, and returns warnings. Clients send `{}` to clean up.
+    /// The configuration is passed as text, because it may have many megabytes, and parsed values would take
+    /// many times its length.
     fn set_config(&self, config: String) -> Result<Vec<String>, TesterRefusal>;
 
     /// The configuration in force; `{}` if there is none.
     fn current_config(&self) -> Value;
 
-    /// Lists the problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing. It is called only if
-    /// the shape of a configuration is already wrong, so that the user sees all problems at once. Lines begin with the path: the
-    /// server drops a line if it has complained about the same path itself.
+    /// Lists the problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing.
+    /// It is called only if a configuration does not match the model, so that the user sees all problems at once.
+    /// Each line begins with the path: the server drops a line if it has reported a problem at the same path itself.
     fn config_problems(&self, config: String) -> Vec<String> {
         drop(config);
         Vec::new()
@@ -50,9 +54,9 @@ pub trait Tester: Send + Sync + 'static {
 
     /// Starts, stops, pauses or resumes flows, or switches captures, links or protocols. Everything that the request
     /// does not name stays as it is.
-    fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal>;
+    fn set_state(&self, state: RequestedState) -> Result<Vec<String>, TesterRefusal>;
 
-    /// Sends one echo request for each task, and returns whether its reply came.
+    /// Sends one echo request for each task, and returns for each whether its reply arrived.
     fn send_pings(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal>;
 
     /// Rows of the named ports, or of all ports if none is named, in the order of the configuration. An unknown name
@@ -69,7 +73,7 @@ pub trait Tester: Send + Sync + 'static {
         &self,
         family: IpFamily,
         ethernets: &[String],
-    ) -> Result<Vec<KnownNeighbour>, TesterRefusal>;
+    ) -> Result<Vec<NeighbourRow>, TesterRefusal>;
 
     /// Stops the capture on a port, if it still runs, and opens its file.
     fn open_capture(&self, port: &str, part: CaptureRange) -> Result<CaptureFile, TesterRefusal>;
@@ -77,7 +81,7 @@ pub trait Tester: Send + Sync + 'static {
 
 /// A requested change of state. An empty list of names means all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SwitchedState {
+pub enum RequestedState {
     Traffic { change: FlowChange, flows: Vec<String> },
     Capture { on: bool, ports: Vec<String> },
     Link { up: bool, ports: Vec<String> },
@@ -100,7 +104,7 @@ pub enum FlowChange {
 pub struct PingTask {
     /// Name of the device address that sends it.
     pub source: String,
-    /// Address of the same family as the request.
+    /// Address to which the request is sent. Its family (IPv4 or IPv6) is the one that the client chose for the call.
     pub destination: IpAddr,
 }
 
@@ -109,7 +113,7 @@ pub struct PingTask {
 pub struct PingResult {
     pub source: String,
     pub destination: IpAddr,
-    /// True if the reply came.
+    /// True if the reply arrived in time.
     pub succeeded: bool,
 }
 
@@ -118,13 +122,13 @@ pub struct PingResult {
 pub struct PortRow {
     /// Name in the configuration.
     pub name: String,
-    /// Location as the configuration has it.
+    /// Location as the client wrote it in the configuration.
     pub location: String,
     /// True if the link is up, or its state is not known yet.
     pub link_up: bool,
     /// True if a capture runs.
     pub capturing: bool,
-    /// True if any flow transmits.
+    /// True if any flow transmits from the port.
     pub transmitting: bool,
     pub frames_tx: u64,
     pub frames_rx: u64,
@@ -164,7 +168,7 @@ pub struct FlowRow {
     pub name: String,
     /// Name of the sending port.
     pub port_tx: String,
-    /// Name of the receiving port; several are joined by a comma, and without any it is empty.
+    /// Name of the receiving port. Several names are joined by commas; empty if there is no receiving port.
     pub port_rx: String,
     pub transmit: TransmitState,
     pub frames_tx: u64,
@@ -205,7 +209,7 @@ pub enum IpFamily {
 
 /// A neighbour of an emulated interface, resolved or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownNeighbour {
+pub struct NeighbourRow {
     /// Name of the Ethernet interface.
     pub ethernet: String,
     /// The neighbour's address, of the requested family.
@@ -218,7 +222,7 @@ pub struct KnownNeighbour {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureRange {
     All,
-    /// `count` frames from number `start`, which counts from 1.
+    /// At most `count` frames, beginning with number `start`. The first frame of the capture has number 1.
     Slice {
         start: u64,
         /// Maximum number of frames.
@@ -245,7 +249,8 @@ impl std::fmt::Debug for CaptureFile {
 #[error("{}", errors.join("; "))]
 pub struct TesterRefusal {
     pub kind: RefusalKind,
-    /// All problems, one per line. A line begins with the path in the document, if there is one: `flows[3].rate.percentage: …`.
+    /// All problems, one in each entry. An entry begins with the path in the document, if the problem
+    /// has one: `flows[3].rate.percentage: …`.
     pub errors: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! The transports: connections, encryption, and two protocols that carry calls.
 //!
-//! HTTP and gRPC share the accept loop, the entrance ([`front`]) and the dispatcher of calls; only their framing
-//! differs. A connection has a slot ([`slots`]) and deadlines ([`watch`]), a request must pass [`policy`], and refusals
-//! are counted by cause ([`rejections`]).
+//! HTTP and gRPC share the accept loop, the service that checks each request ([`front`]) and the dispatcher of calls;
+//! only their framing differs. A connection has a slot ([`slots`]) and deadlines ([`watch`]), a request must pass
+//! [`policy`], and refusals are counted by cause ([`rejections`]).
 
 pub(crate) mod access;
 pub(crate) mod body;

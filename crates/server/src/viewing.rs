@@ -1,10 +1,10 @@
-//! State of a rig for viewers: the run in progress, past results and the nodes of a fleet. The caller of [`serve_rig`](crate::serve_rig)
-//! implements these traits, as it implements [`Tester`].
+//! State of a rig for viewers: the run in progress, past results and the nodes of a fleet. The caller of
+//! [`serve_rig`](crate::serve_rig) implements the traits of this module, as it implements [`Tester`].
 //!
 //! This module cannot change the run. An unknown count is `None`, never 0.
 
 use crate::methods::MethodService;
-use crate::tester::{KnownNeighbour, LatencyFigures, PortRow, Tester, TransmitState};
+use crate::tester::{LatencyFigures, NeighbourRow, PortRow, Tester, TransmitState};
 use packetrig_stats::ledger::FrameLedger;
 use packetrig_stats::live_loss::LiveLoss;
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
@@ -12,21 +12,21 @@ use packetrig_units::Nanos;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The parts of a rig that are served. Without a tester nothing can be started.
+/// The parts of a rig that the server offers. Calls that need a part that is `None` are answered with status 404.
 #[derive(Clone, Default)]
 pub struct ServedRig {
     pub tester: Option<Arc<dyn Tester>>,
     pub live: Option<Arc<dyn LiveSource>>,
     pub results: Option<Arc<dyn ResultArchive>>,
     /// The nodes of a fleet, one entry for each.
-    pub nodes: Option<Arc<dyn FactSource>>,
+    pub nodes: Option<Arc<dyn RigPartSource>>,
     pub methods: Option<Arc<dyn MethodService>>,
     pub flows: Option<Arc<dyn FlowArchive>>,
-    /// Logs: captures in numbered files.
-    pub logs: Option<Arc<dyn FactSource>>,
-    pub taps: Option<Arc<dyn FactSource>>,
+    /// Logs: continuous captures of frames in numbered files.
+    pub logs: Option<Arc<dyn RigPartSource>>,
+    pub taps: Option<Arc<dyn RigPartSource>>,
     /// Measured limits of this machine itself.
-    pub calibration: Option<Arc<dyn FactSource>>,
+    pub calibration: Option<Arc<dyn RigPartSource>>,
 }
 
 impl std::fmt::Debug for ServedRig {
@@ -56,8 +56,9 @@ impl ServedRig {
 ///
 /// # For implementers
 ///
-/// Both methods are called about ten times a second while there is a viewer, from threads that may block. They must not wait for a
-/// change or for the run, and the run must not wait for them.
+/// While there is a viewer, `revision` is called ten times a second, and `live_state` whenever the revision has
+/// changed. Single requests call `live_state`, too. The functions are called on threads that may block. They must not
+/// wait for a change or for the run, and the run must not wait for them.
 pub trait LiveSource: Send + Sync + 'static {
     /// A number that changes whenever the latest state changes.
     fn revision(&self) -> u64;
@@ -96,8 +97,8 @@ pub struct LiveRun {
     pub streams: Vec<LiveStream>,
     pub ledger: FrameLedger,
     pub losses: LiveLosses,
-    pub neighbours: Vec<KnownNeighbour>,
-    /// Remarks of the run, the latest last.
+    pub neighbours: Vec<NeighbourRow>,
+    /// Remarks on the run, the latest last.
     pub findings: Vec<String>,
     /// Totals over time, the latest last. The points are evenly spaced, except the last one.
     pub history: Vec<HistoryPoint>,
@@ -153,7 +154,7 @@ pub struct LiveStream {
     pub state: TransmitState,
     pub frames_tx: u64,
     pub bytes_tx: u64,
-    /// Absent if receivers cannot recognise its frames.
+    /// Absent if receivers cannot recognise the frames of the stream.
     pub received: Option<ReceivedStream>,
     pub frames_tx_rate: f64,
     pub bytes_tx_rate: f64,
@@ -167,20 +168,20 @@ pub struct ReceivedStream {
     pub frames_rate: f64,
     pub bytes_rate: f64,
     pub loss: LiveLoss,
-    /// Latency of its frames in ns.
+    /// Latency of the received frames, in ns.
     pub latency: Option<LatencyFigures>,
 }
 
 /// Losses of this run, by the place where frames were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLosses {
-    /// The places below add up to the lost frames.
+    /// All losses. Where `sender` and `path_or_in_doubt` are known, the three counts below add up to the lost frames.
     pub loss: LiveLoss,
     /// True if a stream transmits, so that frames may still be on the way.
     pub in_motion: bool,
-    /// Frames that the kernel refused or our sending interface dropped.
+    /// Frames that the kernel refused to send, or that the sending interface dropped; `None` if not measured.
     pub sender: Option<u64>,
-    /// Frames that our receivers dropped.
+    /// Frames that packetrig's receivers dropped.
     pub receiver: u64,
     /// Frames lost elsewhere: by the device under test and on the path to and from it, or at a time when the
     /// rig was not in order. The report has the times of losses and distinguishes these two.
@@ -189,18 +190,18 @@ pub struct LiveLosses {
 
 /// Results of past runs and test methods.
 pub trait ResultArchive: Send + Sync + 'static {
-    /// The results that match, the newest first.
+    /// Returns a page of the results that match `query`, the newest first.
     fn list_results(&self, query: &ResultQuery) -> Result<ResultPage, ViewRefusal>;
-    /// The result with this id as its JSON file, `report.json` of a run or `result.json` of a method. The first characters of an id
-    /// suffice if no other id begins with them; `last` is the newest.
+    /// Returns the JSON file of the result with this id: `report.json` of a run, or `result.json` of a method. The
+    /// first characters of an id suffice if no other id begins with them; `last` means the newest result.
     fn result_json(&self, id: &str) -> Result<String, ViewRefusal>;
-    /// The result as an HTML page in one file, which needs no other file.
+    /// Returns the result as an HTML page that needs no other file.
     fn result_page(&self, id: &str) -> Result<String, ViewRefusal>;
-    /// Counts of a run per second: one entry for each stream and each port.
+    /// Returns the counts of a run for each second, with one entry for each stream and each port.
     fn result_series(&self, id: &str) -> Result<Value, ViewRefusal>;
     /// Compares the figures of two results. `anyway`: compares them even if they are results of different tests.
     fn compare_results(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal>;
-    /// Runs without a report: they are in progress in some process, or were interrupted.
+    /// Lists runs without a report: they are in progress in some process, or were interrupted.
     fn unfinished_runs(&self) -> Result<Value, ViewRefusal>;
 }
 
@@ -257,9 +258,9 @@ pub struct ResultSummary {
     pub trials: Option<u64>,
 }
 
-/// Facts that are one JSON object, such as the nodes of a fleet.
-pub trait FactSource: Send + Sync + 'static {
-    /// Returns the present facts.
+/// A part of the rig that is shown as one JSON object, such as the nodes of a fleet.
+pub trait RigPartSource: Send + Sync + 'static {
+    /// Reads the present state of the part.
     fn read_facts(&self) -> Result<Value, ViewRefusal>;
 }
 
@@ -267,21 +268,25 @@ pub trait FactSource: Send + Sync + 'static {
 ///
 /// # For implementers
 ///
-/// A query may read gigabytes on a machine that measures. It should keep few processors busy, and end soon after `is_given_up` says
-/// that no viewer waits for the answer any more.
+/// A query may read gigabytes on a machine that measures. It should keep few processors busy, and end soon after
+/// `is_given_up` has returned true, because then no viewer waits for the answer any more.
 pub trait FlowArchive: Send + Sync + 'static {
-    /// Returns the largest groups of records.
-    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUpCheck<'_>) -> Result<Value, ViewRefusal>;
+    /// Groups the selected records by the requested columns, and returns the largest groups.
+    fn top_flows(
+        &self,
+        query: &FlowTopQuery,
+        is_given_up: &ViewerGoneCheck<'_>,
+    ) -> Result<Value, ViewRefusal>;
     /// Sums over the selected records: in total, by protocol and over time, and the counts of the meters.
     fn flow_totals(
         &self,
         query: &FlowTotalsQuery,
-        is_given_up: &GivenUpCheck<'_>,
+        is_given_up: &ViewerGoneCheck<'_>,
     ) -> Result<Value, ViewRefusal>;
 }
 
 /// Returns true once no viewer waits for the answer any more.
-pub type GivenUpCheck<'a> = dyn Fn() -> bool + Sync + 'a;
+pub type ViewerGoneCheck<'a> = dyn Fn() -> bool + Sync + 'a;
 
 /// Records that a viewer requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -294,11 +299,11 @@ pub struct FlowSelection {
     pub before_ns: Option<u64>,
 }
 
-/// A request for the largest groups.
+/// A request for the largest groups of flow records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowTopQuery {
     pub selection: FlowSelection,
-    /// Columns that make a group, comma-separated.
+    /// Columns, comma-separated. Records with the same values in these columns form a group.
     pub by: String,
     /// The quantity that ranks groups.
     pub order: String,
@@ -306,7 +311,7 @@ pub struct FlowTopQuery {
     pub most: usize,
 }
 
-/// A request for sums.
+/// A request for sums over flow records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowTotalsQuery {
     pub selection: FlowSelection,

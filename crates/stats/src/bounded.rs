@@ -1,4 +1,4 @@
-//! A figure with its lower and upper bound, and the reasons why it is not known exactly.
+//! A figure with a lower and an upper bound of its true value, and the reasons why it is not known exactly.
 //!
 //! Every value that a criterion judges has this form, so a figure with an unknown error cannot be judged at
 //! all. A doubt can only widen the bounds: it alone never causes a FAIL and never a PASS.
@@ -86,7 +86,7 @@ pub enum BoundReason {
     Joined,
     /// The number of frames within a time is exact only to one frame.
     Counting,
-    /// The begin or the end of an outage is known only from the planned times, not from an arrival.
+    /// The beginning or the end of an outage is known only from planned times, not from an arrival.
     NoArrival,
 }
 
@@ -115,12 +115,12 @@ impl fmt::Display for BoundReason {
         f.pad(match self {
             Self::SendStamps => "frames left some time after their send timestamps",
             Self::ArrivalStamps => "arrival timestamps come from another clock",
-            Self::Clocks => "the clocks were compared with an error",
+            Self::Clocks => "the comparison of the clocks has an error",
             Self::SentLate => "frames left later than planned",
             Self::Unsent => "frames were not sent",
             Self::RigLosses => "the rig may have lost frames",
             Self::Stale => "frames arrived too late to be distinguished from copies",
-            Self::Joined => "outages were joined",
+            Self::Joined => "outages were joined, because there were too many",
             Self::Counting => "the count may be off by one frame",
             Self::NoArrival => "the outage begins or ends without an arrived frame",
         })

@@ -1,9 +1,9 @@
-//! A caveat: a doubt about a result that is stated with it.
+//! Caveats: reasons to doubt a result, which the report states together with the result.
 
 use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
 
-/// Kind of a doubt.
+/// What makes a result doubtful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaveatKind {
@@ -15,7 +15,7 @@ pub enum CaveatKind {
     SentLate,
     /// The rig's own receiver lost frames.
     ReceiverLost,
-    /// The accounts of the ledger do not balance.
+    /// Accounts of the ledger do not add up as they must.
     Unbalanced,
     /// A counter is missing, or a value could not be measured.
     NotMeasured,

@@ -1,8 +1,8 @@
 //! The relation between a node's clock and the controller's clock: the values that convert times of one clock
 //! into times of the other.
 //!
-//! Every conversion has an error bound. The true time is at most this far away, as long as the rates of the
-//! two clocks differ by no more than the fit assumes. This module measures nothing; [`crate::exchange`]
+//! Every conversion has an error bound. The true time differs from the result by at most this bound, as long as the
+//! rates of the two clocks differ by no more than the fit assumes. This module measures nothing; [`crate::exchange`]
 //! computes fits from exchanges of messages.
 //!
 //! Invariant: an error bound never gets smaller with increasing distance from the time for which a fit was made.
@@ -49,7 +49,7 @@ impl ClockFit {
     }
 
     /// Converts a time of the controller's clock to the node's clock.
-    pub fn to_local(&self, controller: MonoTime) -> MonoTime {
+    pub fn to_node_time(&self, controller: MonoTime) -> MonoTime {
         shift_time_by(controller, i128::from(self.offset_at(controller)))
     }
 
@@ -64,12 +64,12 @@ impl ClockFit {
 
     /// Returns the same relation with its offset and bound computed for another time.
     #[must_use]
-    pub fn expressed_at(&self, at: MonoTime) -> Self {
+    pub fn extrapolate_to(&self, at: MonoTime) -> Self {
         Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
     }
 
-    /// Returns how far the receiver's clock is ahead of the sender's clock, from the fits of both. `at` is a
-    /// time of the controller's clock.
+    /// Returns how far the clock of this fit (the receiver's) is ahead of the clock of `sender`, at the time `at`
+    /// of the controller's clock.
     pub fn clock_lead_over(&self, sender: &Self, at: MonoTime) -> ClockLead {
         ClockLead {
             offset_ns: self.offset_at(at).saturating_sub(sender.offset_at(at)),
@@ -168,30 +168,29 @@ impl ClockRecord {
         // is the best, because the clocks must have moved from one fit to the other.
         let between = self.after.and_then(|after| bounded_fit_between(&self.before, &after, at));
         let known =
-            [Some(self.before.expressed_at(at)), self.after.map(|after| after.expressed_at(at)), between];
+            [Some(self.before.extrapolate_to(at)), self.after.map(|after| after.extrapolate_to(at)), between];
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
     }
 
-    /// Returns the largest possible error of the node's estimate of the controller's time, between two times
-    /// of the controller's clock, by all fits. `None` if the fits contradict each other.
+    /// Returns an upper bound of the error with which the node estimated the controller's time between `from` and `to`,
+    /// according to all fits. Both times are of the controller's clock. `None` if the fits contradict each other.
     pub fn largest_error_between(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         if !self.is_consistent() {
             return None;
         }
-        // The bound grows with the distance from the time of the fit, so it is largest at one end of the
-        // interval.
+        // The bound grows with the distance from the time of the fit, so it is largest at one end of the interval.
         let foreseen = self.before.bound_at(from).max(self.before.bound_at(to));
         // Both values are true upper bounds, so the smaller one is, too.
-        Some(self.error_by_later_fit(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
+        Some(self.largest_error_by_later_fit(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
     }
 
-    /// Returns the same error according to the fit after the run, either alone or combined with the line
-    /// between both fits. `None` without a fit after the run.
-    fn error_by_later_fit(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
+    /// Returns an upper bound of the same error as [`Self::largest_error_between`], but only according to the fit after
+    /// the run and the line between both fits. `None` without a fit after the run.
+    fn largest_error_by_later_fit(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         let after = self.after?;
         let by_after = self
-            .error_against_fit(&after.expressed_at(from))
-            .max(self.error_against_fit(&after.expressed_at(to)));
+            .error_against_fit(&after.extrapolate_to(from))
+            .max(self.error_against_fit(&after.extrapolate_to(to)));
         // The distance between the line and the fit that the node used is largest at one end. The possible
         // distance of the clocks from the line is largest at the point that is closest to its middle.
         let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
@@ -214,8 +213,7 @@ impl ClockRecord {
     /// Converts a time of the node's clock to the controller's clock, and returns it with its error bound.
     /// `None` if the fits contradict each other.
     pub fn to_controller(&self, local: MonoTime) -> Option<(MonoTime, Nanos)> {
-        // The first conversion only serves to find the best fit. A small error of it hardly changes the
-        // bound.
+        // The first conversion only serves to find the best fit. A small error of it hardly changes the bound.
         let fit = self.best_fit_near(self.before.to_controller(local))?;
         let at = fit.to_controller(local);
         Some((at, fit.bound_at(at)))
@@ -250,8 +248,7 @@ fn interpolate_fits(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option
     }
     let gone = u128::from(at.since(before.at).as_u64());
     let left = u128::from(after.at.since(at).as_u64());
-    // Each fit has the more weight, the nearer `at` is to it. The same weights apply to the error bounds of
-    // the fits.
+    // A fit has more weight the nearer `at` is to its time. The error bounds of the fits get the same weights.
     let mixed = u128::from(before.bound.as_u64()) * left + u128::from(after.bound.as_u64()) * gone;
     let step = i128::from(after.offset_ns) - i128::from(before.offset_ns);
     // The numbers come from another machine. If they are impossible, an overflow makes the result `None`.
@@ -266,7 +263,7 @@ fn interpolate_fits(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option
     })
 }
 
-/// Converts to 64 bits; values outside the range become the smallest or largest one.
+/// Converts a number to 64 bits. A number outside the range becomes the smallest or the largest 64-bit number.
 fn saturate_to_i64(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
@@ -356,7 +353,7 @@ mod tests {
         ) {
             let fit = ClockFit { at: MonoTime::from_nanos(made + (1 << 56)), offset_ns: offset, rate_ppb: rate, ..ClockFit::same_clock() };
             let when = fit.at + Nanos::new(when);
-            let back = fit.to_controller(fit.to_local(when));
+            let back = fit.to_controller(fit.to_node_time(when));
             prop_assert!(back.signed_since(when).abs() <= 1, "{back:?} {when:?}");
         }
     }

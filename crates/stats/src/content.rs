@@ -12,7 +12,8 @@ pub const MAX_CONTENTS: usize = 16_384;
 pub struct ContentCounts {
     /// Number of frames, by the hash of their content.
     pub frames: HashMap<u64, u64>,
-    /// Number of frames with other contents: after the limit was reached, new contents are not counted separately.
+    /// Number of frames with any other content: once there are [`MAX_CONTENTS`] contents, new
+    /// ones are not distinguished.
     pub uncounted: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Cumulative counts of one stream. Copying them is cheap enough for ten times a second, so that live
-//! displays never disturb a worker.
+//! Cumulative counts of one stream. They are cheap to copy, so that a worker can publish them ten times a
+//! second without being delayed.
 
 use crate::sequence::SequenceCounts;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};

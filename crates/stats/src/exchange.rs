@@ -56,9 +56,8 @@ impl ClockExchange {
     /// Returns the offset that this exchange shows, for the middle of the controller's processing time.
     fn estimate_offset(&self) -> Option<OffsetEstimate> {
         let round_trip = self.round_trip()?.as_u64();
-        // Each message arrived after it had left, so node minus controller is at least `sent - heard` and at
-        // most `back - answered`. This is true for any split of the round-trip time between the two
-        // directions.
+        // Each message arrived after it had left, so node minus controller is at least `sent - heard` and at most
+        // `back - answered`. This is true for any split of the round-trip time between the two directions.
         let least = i128::from(self.sent.as_nanos()) - i128::from(self.heard.as_nanos());
         let most = i128::from(self.back.as_nanos()) - i128::from(self.answered.as_nanos());
         let rested = self.answered.since(self.heard).as_u64();
@@ -90,8 +89,8 @@ struct RateEstimate {
 }
 
 impl OffsetEstimate {
-    /// Returns the mean rate between this estimate and `later`; `None` if its error bound is not smaller than
-    /// [`MAX_CLOCK_DRIFT_PPB`].
+    /// Returns the mean rate between this estimate and `later`; `None` if its error bound is
+    /// not smaller than [`MAX_CLOCK_DRIFT_PPB`].
     fn mean_rate_until(&self, later: &Self) -> Option<RateEstimate> {
         let apart = i128::from(later.at.since(self.at).as_u64());
         let step = i128::from(later.offset_ns) - i128::from(self.offset_ns);
@@ -104,9 +103,9 @@ impl OffsetEstimate {
         (doubt_ppb < MAX_CLOCK_DRIFT_PPB).then_some(RateEstimate { rate_ppb, doubt_ppb })
     }
 
-    /// Returns the error bound of the offset at `now` if the mean rate is known: until then, the actual rate
-    /// may deviate from it by [`MAX_CLOCK_WANDER_PPB`].
-    fn uncertainty_at(&self, now: MonoTime) -> u128 {
+    /// Returns the error bound of the offset at `now`, if the mean rate is known. Between this estimate and `now`, the
+    /// actual rate may deviate from the mean rate by [`MAX_CLOCK_WANDER_PPB`].
+    fn error_bound_at(&self, now: MonoTime) -> u128 {
         let age = u128::from(now.signed_since(self.at).unsigned_abs());
         u128::from(self.half) + age * u128::from(MAX_CLOCK_WANDER_PPB) / 1_000_000_000
     }
@@ -140,7 +139,7 @@ impl ClockComparison {
         if self.in_window == EXCHANGES_PER_WINDOW {
             self.kept.extend(self.best.take());
             self.in_window = 0;
-            // The oldest estimate is removed, because its bound has grown the most since then.
+            // The oldest estimate is removed, because the bound of an estimate grows with its age.
             if self.kept.len() > MAX_WINDOWS {
                 self.kept.pop_front();
             }
@@ -163,7 +162,7 @@ impl ClockComparison {
         let now = estimates.iter().map(|estimate| estimate.at).max()?;
         // The fit starts from the estimate that is best now: an older estimate may have been narrower, but
         // its bound has grown since then.
-        let anchor = estimates.iter().min_by_key(|estimate| estimate.uncertainty_at(now))?;
+        let anchor = estimates.iter().min_by_key(|estimate| estimate.error_bound_at(now))?;
         // All pairs of estimates are tried: a long time between two estimates makes the rate more exact, but
         // so do narrow bounds.
         let pairs = estimates

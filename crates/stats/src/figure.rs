@@ -1,7 +1,7 @@
 //! Figures of a result: the numbers that are compared between results, for every kind of result.
 //!
 //! Runs and test methods each define their figures. [`compare_figures`] compares the figures of two results and judges
-//! them by limits; [`figure_trends`] follows each figure over many results. Neither depends on the kind of measurement.
+//! them by limits; [`compute_figure_trends`] follows each figure over many results. Neither depends on the kind of measurement.
 //!
 //! Invariant: an unknown figure is absent or has no value. It is never zero, and it never satisfies a limit.
 
@@ -12,7 +12,7 @@ mod words;
 
 pub use comparison::{ComparedFigure, FigureChange, FigureComparison, FigureVerdict, compare_figures};
 pub use limit::{AllowedChange, FigureLimit, FigureLimits, InvalidFigureLimit};
-pub use trend::{FigureTrend, figure_trends, median_figures};
+pub use trend::{FigureTrend, compute_figure_trends, compute_median_figures};
 pub use words::{format_figure_difference, format_figure_value, format_signed_percent};
 
 use serde::{Deserialize, Serialize};

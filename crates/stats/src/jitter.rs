@@ -1,5 +1,5 @@
-//! Delay variation by the definitions of the RFCs: RFC 3550 (smoothed), RFC 5481 PDV (against the minimum)
-//! and RFC 5481 IPDV (between consecutive frames).
+//! Delay variation as RFCs define it: jitter of RFC 3550 (smoothed), PDV of RFC 5481 (against the minimum delay) and
+//! IPDV of RFC 5481 (between consecutive frames).
 
 use crate::latency::Latency;
 use packetrig_units::{Nanos, clamp_to_u64, clamp_to_usize};
@@ -113,8 +113,8 @@ pub fn largest_jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) ->
     let errors = times_from_largest(bounds)
         .zip(times_from_largest(delays))
         .map(|(bound, delay)| bound.min(delay + doubt));
-    // Each delay is part of two consecutive differences: the newer one has the weight 1/16, the older one
-    // 15/16 of that.
+    // Each delay is part of two consecutive differences: the newer one has the weight 1/16, the older
+    // one 15/16 of that.
     let (mut weight, mut sum) = (1.0 / 16.0, 0.0);
     for error in errors {
         let error = error.as_u64() as f64;
@@ -136,7 +136,7 @@ fn times_from_largest(times: &Latency) -> impl Iterator<Item = Nanos> {
     samples.flat_map(|(time, count)| std::iter::repeat_n(time, clamp_to_usize(count)))
 }
 
-/// Frames with a smaller weight than this are not computed one by one.
+/// The errors of frames with a smaller weight than this are not added one by one.
 const MIN_FRAME_WEIGHT: f64 = 1e-6;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of times in nanoseconds")]

@@ -85,21 +85,20 @@ struct ExactTimes {
 }
 
 impl ExactTimes {
-    const EMPTY_BUCKETS: Self = Self { count: 0, sum: 0, min: u64::MAX, max: 0 };
+    const NO_EXACT_TIMES: Self = Self { count: 0, sum: 0, min: u64::MAX, max: 0 };
 }
 
 impl Latency {
     /// Creates an empty distribution with `digits` significant digits, from 1 to 3. Other values become
     /// the nearest of these.
     pub fn with_digits(digits: u8) -> Self {
-        Self { times: LatencyTimes::Counting(empty_histogram(digits)), exact: ExactTimes::EMPTY_BUCKETS }
+        Self { times: LatencyTimes::Counting(empty_histogram(digits)), exact: ExactTimes::NO_EXACT_TIMES }
     }
 
     /// Adds one time. Does not allocate, except after deserialisation.
     pub fn record_time(&mut self, time: Nanos) {
         let ns = time.as_u64();
-        // The histogram has buckets only from 1 ns to `MAX_DISTINGUISHED_NS`. The exact figures use the true
-        // value.
+        // The histogram has buckets only from 1 ns to `MAX_DISTINGUISHED_NS`. The exact figures use the true value.
         self.times.histogram_mut().saturating_record(ns.clamp(1, MAX_DISTINGUISHED_NS));
         self.exact.count += 1;
         self.exact.sum += u128::from(ns);
@@ -123,8 +122,7 @@ impl Latency {
     /// Adds another distribution to this one. The result has the coarser resolution of the two.
     pub fn merge(&mut self, other: &Self) {
         if other.digits() < self.digits() {
-            // With the finer resolution, the samples of the coarser distribution would seem more exact than
-            // they are.
+            // With the finer resolution, the samples of the coarser distribution would seem more exact than they are.
             let mine = std::mem::replace(self, Self::with_digits(other.digits()));
             self.add_buckets(&mine);
             self.exact = mine.exact;
@@ -182,8 +180,7 @@ impl Latency {
     /// Returns the time at or below which `millionths` of the samples lie: 999 900 is p99.99.
     pub fn quantile(&self, millionths: u32) -> Option<Nanos> {
         let value = self.times.to_histogram().value_at_quantile(f64::from(millionths) / 1e6);
-        // The histogram returns the upper end of a bucket, which is limited here to the exact minimum and
-        // maximum.
+        // The histogram returns the upper end of a bucket, which is limited here to the exact minimum and maximum.
         self.time_if_counted(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
     }
 

@@ -1,9 +1,10 @@
-//! The accounts in which every frame is counted. A ledger is a value: ledgers are merged, and then checked for balance.
+//! The ledger of a run: each account counts the frames that have reached one stage between sender and receiver. The
+//! ledgers of ports and streams are merged, and then checked for balance.
 //!
-//! The table [`BALANCE_RULES`] lists the accounts that must add up. A rule is checked if all of its accounts
-//! were measured in all merged parts. A rule is listed as unchecked if a part should have measured one of its
-//! accounts and could not. A rule with an account that no part has does not concern the ledger: a sender
-//! alone has no accounts of a receiver.
+//! The table [`BALANCE_RULES`] lists the accounts that must add up. A rule is checked if the merged ledger has all
+//! of its accounts and none of them is unknown. A rule is listed as unchecked if one of its accounts should have
+//! been measured and could not. If no ledger has an account of a rule, the rule does not apply: a sender alone has no
+//! accounts of a receiver.
 
 use crate::port::{RxCounters, TxCounters};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use std::fmt;
 pub enum LedgerAccount {
     /// Frames that were due by the time the sender stopped.
     Planned,
-    /// Planned frames that were not built, because the run ended before.
+    /// Planned frames that were not built, because the sender stopped before.
     Unsent,
     /// Frames that were written into a send buffer.
     Built,
@@ -26,9 +27,9 @@ pub enum LedgerAccount {
     HandedOver,
     /// Frames that the kernel accepted and that the interface dropped on transmit.
     TxDropped,
-    /// Transmitted frames, by the counter of the interface.
+    /// Transmitted frames, according to the counter of the interface.
     OnWire,
-    /// Received frames, by the counter of the interface.
+    /// Received frames, according to the counter of the interface.
     Arrived,
     /// Arrived frames that were dropped because the receive ring was full.
     RingDropped,
@@ -51,19 +52,19 @@ pub enum LedgerAccount {
     Stale,
     /// Frames that were recognised only by their headers, because the tag was damaged.
     Unnumbered,
-    /// Copies of frames that the receivers should have seen.
+    /// Frames that the receivers should have counted. A frame that should reach two ports counts twice.
     Expected,
-    /// Expected copies that were never counted.
+    /// Expected frames that were never counted.
     Lost,
 }
 
-/// The side that a rule applies to.
+/// Where the accounts of a rule are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BalanceRuleSide {
     Sender,
     Receiver,
-    /// The rule compares both ends.
+    /// The rule compares the counts of senders and receivers.
     EndToEnd,
 }
 
@@ -136,7 +137,7 @@ pub const BALANCE_RULES: &[BalanceRule] = &[
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameLedger {
     counts: BTreeMap<LedgerAccount, u64>,
-    /// Accounts that some part of this ledger should have measured and could not.
+    /// Accounts that should have been measured and could not, in at least one merged ledger.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     unknown: BTreeSet<LedgerAccount>,
 }
@@ -145,7 +146,7 @@ pub struct FrameLedger {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerImbalance {
     pub rule: String,
-    /// The side that the rule applies to.
+    /// Where the accounts of the rule are counted.
     pub place: BalanceRuleSide,
     pub whole: u64,
     pub parts: u64,
@@ -166,8 +167,7 @@ impl FrameLedger {
     /// Adds `frames` to an account.
     pub fn add_frames(&mut self, account: LedgerAccount, frames: u64) {
         let sum = self.counts.entry(account).or_default();
-        // Parts may come from other machines, with counts as large as their types allow, so the sum
-        // saturates.
+        // Counts from other machines may be as large as their types allow, so the sum saturates.
         *sum = sum.saturating_add(frames);
     }
 
@@ -186,7 +186,7 @@ impl FrameLedger {
     pub fn add_frames_if_measured(&mut self, account: LedgerAccount, frames: Option<u64>) {
         match frames {
             Some(frames) => self.add_frames(account, frames),
-            // An unknown count is never 0. It makes the sum with the other parts unknown, too.
+            // An unknown count is not 0: it makes the whole account unknown.
             None => drop(self.unknown.insert(account)),
         }
     }
@@ -195,8 +195,8 @@ impl FrameLedger {
     pub fn add_sending_port_counters(&mut self, tx: &TxCounters) {
         self.add_frames(LedgerAccount::Refused, tx.refused);
         self.add_frames(LedgerAccount::HandedOver, tx.handed_over);
-        // An interface may lack these counters. The rules that use them are then listed as unchecked, not as
-        // balanced.
+        // An interface may lack these counters. The rules that use them are then listed as
+        // unchecked, not as balanced.
         self.add_frames_if_measured(LedgerAccount::OnWire, tx.on_wire);
         self.add_frames_if_measured(LedgerAccount::TxDropped, tx.dropped);
     }
@@ -215,7 +215,7 @@ impl FrameLedger {
         self.add_frames(LedgerAccount::Unnumbered, rx.unnumbered);
     }
 
-    /// Returns the count of an account; `None` if no part has measured it.
+    /// Returns the count of an account; `None` if no merged ledger has measured it.
     pub fn get(&self, account: LedgerAccount) -> Option<u64> {
         self.counts.get(&account).copied()
     }
@@ -250,16 +250,15 @@ impl FrameLedger {
     /// Checks a rule. `None` means that it cannot be checked, `Some(None)` that it holds.
     #[expect(clippy::option_option, reason = "not checkable and holding are different answers")]
     fn check_balance_rule(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
-        // If one part could not measure an account, the sum is too small: the rule would fail although no
-        // frame is missing.
+        // If one port could not measure an account, the sum of the account is too small: the rule would fail although
+        // no frame is missing.
         if self.has_unmeasured_account(rule) {
             return None;
         }
         let whole = self.get(rule.whole)?;
         let mut parts: u64 = 0;
         for part in rule.parts {
-            // A rule with an account that no part has does not concern this ledger: a sender alone has no
-            // accounts of a receiver.
+            // If this ledger lacks an account, the rule does not apply: a sender alone has no accounts of a receiver.
             parts = parts.saturating_add(self.get(*part)?);
         }
         Some((whole != parts).then(|| LedgerImbalance {

@@ -4,7 +4,8 @@ use crate::port::BackEnd;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Share of a limit, in thousandths, from which on a run reports that its load is close to the limit.
+/// If the load of a run is at least this share of a limit (in thousandths), the run reports that it is
+/// close to the limit.
 pub const NEAR_LIMIT_PERMILLE: u64 = 900;
 
 /// A limit of the rig, for one back end, one driver and one frame size.

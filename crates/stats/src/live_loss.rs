@@ -25,8 +25,8 @@ impl LiveLoss {
         if may_be_in_flight {
             Self { lost: gaps, in_flight_or_lost: missing.saturating_sub(gaps) }
         } else {
-            // The larger number is used: a gap is a proven loss, even if the difference of the counts does
-            // not show it.
+            // The larger number is used: a gap is a proven loss, even if the difference of the counts
+            // does not show it.
             Self { lost: missing.max(gaps), in_flight_or_lost: 0 }
         }
     }

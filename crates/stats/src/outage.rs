@@ -3,8 +3,8 @@
 //!
 //! An outage is a run of consecutive lost frames. It begins with the arrival of the last frame before it and
 //! ends with the arrival of the first frame after it. The list has room for a fixed number of outages. When
-//! the list is full, neighbours are joined: the number of lost frames of a joined outage is still exact, but
-//! frames between them arrived.
+//! the list is full, neighbouring outages are joined. The number of lost frames of a joined outage is still exact, but
+//! some frames arrived during it.
 //!
 //! Invariant: the lost frames of all outages add up to the number of frames that were reported as lost.
 
@@ -60,15 +60,16 @@ pub struct OutageList {
 }
 
 impl OutageList {
-    /// Creates a list of at most this many outages, and at least two. When the list is full, neighbours are joined.
+    /// Creates a list of at most `limit` outages; a limit below 2 counts as 2. When the list is full,
+    /// neighbouring outages are joined.
     pub fn with_limit(limit: usize) -> Self {
         // Joining needs at least two outages.
         let limit = limit.max(2);
         Self { outages: Vec::with_capacity(limit), gaps: 0, longest: None, limit }
     }
 
-    /// Adds a run of lost frames with numbers above all earlier ones. A run that directly continues the
-    /// last one extends it.
+    /// Adds a run of lost frames, whose numbers must be above all earlier ones. If the run directly follows the last
+    /// outage, that outage is extended.
     pub fn push_outage(&mut self, outage: StreamOutage) {
         if let Some(last) = self.outages.last_mut()
             // Lost frames leave the sequence window one by one, so a run of them is added in parts.
@@ -211,12 +212,13 @@ impl OpenGaps {
     }
 }
 
-/// Estimates the arrivals around a run of lost frames within joined gaps, as if the frames were evenly spaced.
+/// Estimates `begin` and `end` of an outage inside joined gaps, as if all frames of the gap were
+/// due at equal intervals.
 fn estimate_outage_times(outage: &mut StreamOutage, gap: &OpenGap) {
     let Some((before, after)) = gap.before.zip(gap.after) else { return };
     outage.begin = Some(interpolate_arrival(gap, before, after, outage.first));
-    // The outage ends with the arrival of frame `last + 1`, and the function takes the number of the frame
-    // after that.
+    // The outage ends with the arrival of frame `last + 1`, and the function takes the number of
+    // the frame after that.
     outage.end = Some(interpolate_arrival(gap, before, after, outage.last + 2).min(after));
 }
 
@@ -224,8 +226,7 @@ fn estimate_outage_times(outage: &mut StreamOutage, gap: &OpenGap) {
 /// frame after the gap at `after`.
 fn interpolate_arrival(gap: &OpenGap, before: MonoTime, after: MonoTime, number: u64) -> MonoTime {
     let span = u128::from(after.since(before).as_u64());
-    // From the frame before the gap to the frame after it, there is one interval more than there are missing
-    // frames.
+    // From the frame before the gap to the frame after it, there is one interval more than there are missing frames.
     let steps = u128::from(gap.end + 1 - gap.first);
     before + Nanos::new(clamp_to_u64(span * u128::from(number - gap.first) / steps))
 }

@@ -4,7 +4,7 @@ use packetrig_units::BitRate;
 use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
 
-/// The way in which the machine sends and receives frames. The result of a run names it.
+/// How the machine sends and receives frames. The result of a run names the back end of each port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackEnd {
@@ -84,9 +84,9 @@ pub struct TxCounters {
     pub handed_over: u64,
     /// Frames that the kernel refused.
     pub refused: u64,
-    /// Transmitted frames by the counter of the interface; absent if not known.
+    /// Transmitted frames, according to the counter of the interface; absent if not known.
     pub on_wire: Option<u64>,
-    /// Frames dropped on transmit by the counter of the interface; absent if not known.
+    /// Frames dropped on transmit, according to the counter of the interface; absent if not known.
     pub dropped: Option<u64>,
 }
 
@@ -97,8 +97,8 @@ impl TxCounters {
         self.handed_over > 0 || self.refused > 0
     }
 
-    /// Returns the number of frames that the port was asked to send and that its interface did not transmit,
-    /// by the interface's own counters; `None` without a counter of drops.
+    /// Returns the number of frames that the port was asked to send and that its interface did not transmit, according
+    /// to the counters of the interface; `None` if the interface does not count drops.
     pub fn unsent_by_interface(&self) -> Option<u64> {
         // The drop counter and the difference may contain the same frames, so the larger number is used
         // instead of the sum.
@@ -110,9 +110,9 @@ impl TxCounters {
 /// Cumulative counters of the receive half of a port, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RxCounters {
-    /// Received frames by the counter of the interface; absent if not known.
+    /// Received frames, according to the counter of the interface; absent if not known.
     pub arrived: Option<u64>,
-    /// Frames dropped on receive by the counter of the interface; absent if not known.
+    /// Frames dropped on receive, according to the counter of the interface; absent if not known.
     pub dropped: Option<u64>,
     /// Frames that were lost because the receive ring was full.
     pub ring_dropped: u64,
@@ -123,7 +123,7 @@ pub struct RxCounters {
     /// Frames of the protocols of emulated interfaces and their neighbours: ARP, neighbour discovery, echo.
     #[serde(default)]
     pub protocol: u64,
-    /// Frames that belong to this run by their headers, but whose tag was damaged.
+    /// Frames that belong to this run according to their headers, but whose tag was damaged.
     pub unnumbered: u64,
     /// Frames of this run that are not expected at this port: misdelivered, flooded or reflected.
     #[serde(default)]
@@ -147,13 +147,12 @@ impl RxCounters {
         self.unexplained_unseen_frames(0)
     }
 
-    /// Returns the same number without the frames that a faulty link explains (`explained`).
+    /// Like [`Self::unseen_frames`], but without up to `explained` frames, whose loss a faulty link explains.
     pub fn unexplained_unseen_frames(&self, explained: u64) -> u64 {
         // The drops of the ring are among the frames that arrived and were not seen. A full ring has other
         // causes than the link.
         let unseen = self.arrived.map_or(0, |arrived| arrived.saturating_sub(self.seen));
-        // A faulty link can explain frames that the interface counted, but not frames that the receive ring
-        // dropped.
+        // A faulty link can explain frames that the interface counted, but not frames that the receive ring dropped.
         self.ring_dropped.max(unseen.saturating_sub(explained))
     }
 }

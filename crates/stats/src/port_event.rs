@@ -1,7 +1,7 @@
 //! Events of a port's interface during a run.
 //!
-//! A watcher checks the interface repeatedly. The true begin of an event lies between two checks. So an event is taken
-//! to last from the last check that found the interface in order until the first check that found it in order again.
+//! The interface is checked repeatedly. An event truly begins between two checks. So the interval of an event lasts
+//! from the last check that found the interface in order until the first check that found it in order again.
 
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -83,7 +83,7 @@ impl PortEventKind {
         }
     }
 
-    /// Returns how many frames the event can have cost at most; `None` if that was not counted.
+    /// Returns the maximum number of frames that were lost by the event; `None` if that was not counted.
     pub const fn max_lost_frames(&self) -> Option<u64> {
         match self {
             Self::DriverDropped { frames } => Some(*frames),
@@ -121,7 +121,7 @@ impl fmt::Display for PortEventKind {
     }
 }
 
-/// An event of a port.
+/// An event of a port, and the interval in which it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortEvent {
     pub what: PortEventKind,

@@ -1,9 +1,9 @@
-//! Results of the probes of a node: one row for each probe line that the node sent, and the requests
-//! that its reflectors answered.
+//! Results of the probes of a node: one row for each *probe line* (the probes from a port to one destination) that the
+//! node sent, and the requests that its reflectors answered.
 //!
-//! A time of one direction is a difference between two clocks. The node reports it by the wall clocks of both
-//! ends. Only the controller, which has the results of all nodes, knows how these clocks are related. A second
-//! value uses the clock comparison of the session itself.
+//! A time of one direction is a difference between two clocks. The node computes it from the wall clocks of both
+//! ends. Only the controller, which has the results of all nodes, knows how these clocks are related. A second value
+//! uses the clock comparison of the session itself.
 //!
 //! Invariant: a value that was not measured is absent, never zero.
 
@@ -55,9 +55,9 @@ impl ProbeTimes {
 /// Times of one direction of a probe line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionTimes {
-    /// Times by the wall clocks of both ends, as if they were one clock.
+    /// Times computed from the wall clocks of both ends, as if these were one clock.
     pub by_wall_clocks: Option<ProbeTimes>,
-    /// Times with the clock offset that the exchanges of the session itself show.
+    /// Times corrected by the clock offset that follows from the session's own exchanges of messages.
     pub by_exchanges: Option<ProbeTimes>,
     /// Times minus the smallest one.
     pub variation: Option<ProbeTimes>,
@@ -77,7 +77,7 @@ pub enum ProbeLineEndReason {
     Lossy,
     /// A host or router reported that probes are prohibited.
     Prohibited,
-    /// The limits of the target did not allow more.
+    /// The limits of the target did not allow more probes.
     Limits(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
     /// Sending failed, for example because there is no route.
     Failed(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
@@ -158,8 +158,8 @@ pub struct ProbeLineResult {
     pub line: usize,
     pub end: ProbeLineEndReason,
     pub counts: ProbeCounts,
-    /// Number of probes lost in the forward direction, and of reflections lost in the reverse direction, by the
-    /// numbers that the reflector writes. Absent if the reflector writes none.
+    /// Number of probes lost in the forward direction, and of reflections lost in the reverse direction, according to
+    /// the sequence numbers that the reflector writes. Absent if the reflector writes none.
     pub session_lost: Option<(u64, u64)>,
     pub round_trip: Option<ProbeTimes>,
     /// Round-trip times without the time that the reflector took.
@@ -201,9 +201,9 @@ impl ProbeLineResult {
 /// The requests that a reflector received from one port of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReflectedRequests {
-    /// Port of the reflector.
+    /// Index of the port of the reflector in the plan.
     pub at: usize,
-    /// Port that sent the probes.
+    /// Index of the port that sent the probes in the plan.
     pub from: usize,
     /// Requests that arrived at the reflector.
     pub requests: u64,

@@ -19,7 +19,8 @@ pub struct NumberRange {
 pub struct NumberRanges {
     /// The ranges, in ascending order.
     pub ranges: Vec<NumberRange>,
-    /// Number of different numbers, as far as the ranges could distinguish them.
+    /// Number of different numbers that were added. It may be too small if ranges were joined: a number between them
+    /// then counts as repeated.
     pub numbers: u64,
     /// How many times a number was added that was already in the set.
     pub repeated: u64,

@@ -130,7 +130,8 @@ pub struct SendResult {
     pub counts: StreamTxCounts,
     /// Number of frames that were due by the time the stream ended.
     pub planned: u64,
-    /// Distribution of |actual - due| of the time at which each frame was built.
+    /// Distribution of the difference (without its sign) between the time when a frame was built and the time
+    /// when it was due.
     pub send_error: Latency,
     /// Time between the timestamp in the tag and the return of the kernel call that accepted the frame: the
     /// uncertainty of the send time.
@@ -191,7 +192,8 @@ pub struct OtherRunFrames {
     pub frames: u64,
 }
 
-/// The maximum number of frames that a port sent within short times, by the times at which the frames were built.
+/// The maximum number of frames that a port sent within 1, 10 and 100 ms, computed from the times when
+/// the frames were built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendingPeaks {
     pub in_1ms: u64,
@@ -202,7 +204,7 @@ pub struct SendingPeaks {
 /// Frames that followed earlier frames sooner than planned, because the sender had been delayed. A device
 /// that can carry the planned load may still drop this number of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SentAheadBurst {
+pub struct CatchUpBurst {
     /// Time at which the first of these frames left.
     pub from: MonoTime,
     /// Time at which the last of these frames left.
@@ -228,15 +230,15 @@ pub struct PortResult {
     /// Events of its interface during the run.
     #[serde(default)]
     pub events: Vec<PortEvent>,
-    /// Contents of the frames that arrived without a tag, where frames of a file were expected.
+    /// Contents of the frames that arrived without a tag, if the plan replays a capture file to this port.
     #[serde(default)]
     pub untagged_contents: ContentCounts,
-    /// The maximum number of frames that left within short times.
+    /// The maximum number of frames that left within short intervals.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sent_ahead: Vec<SentAheadBurst>,
+    pub sent_ahead: Vec<CatchUpBurst>,
 }
 
 /// A capture file written during the run.

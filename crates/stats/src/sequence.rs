@@ -18,7 +18,7 @@ mod tests;
 use crate::outage::{OpenGaps, OutageList};
 use crate::series::QualitySeries;
 use density::ReorderDensity;
-use leaders::SequenceLeaders;
+use leaders::HighestNumberArrivals;
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ const WINDOW_WORDS: usize = (SEQUENCE_WINDOW_FRAMES / 64) as usize;
 /// Default of the maximum number of separate outages.
 const DEFAULT_MAX_OUTAGES: usize = 512;
 
-/// The meaning of one arrival.
+/// How an arriving frame was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceArrival {
     /// The frame has a higher number than all earlier frames.
@@ -49,7 +49,7 @@ pub enum SequenceArrival {
 /// Counts of a stream at a receiver, in frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceCounts {
-    /// Different frames that arrived.
+    /// Distinct frames that arrived, without further copies.
     pub unique: u64,
     /// Copies of frames that had arrived before.
     pub duplicates: u64,
@@ -63,7 +63,7 @@ pub struct SequenceCounts {
     pub lost: u64,
     /// Runs of consecutive lost frames, among the frames that have left the window.
     pub loss_bursts: u64,
-    /// Length of the longest of these runs.
+    /// Length of the longest of these runs, in frames.
     pub longest_burst: u64,
     /// Number of seconds of the stream's schedule with at least one lost frame, among the frames that
     /// have left the window.
@@ -102,7 +102,7 @@ pub struct SequenceWindow {
     counts: SequenceCounts,
     burst: u64,
     last_loss_second: Option<u64>,
-    leaders: SequenceLeaders,
+    leaders: HighestNumberArrivals,
     density: ReorderDensity,
     /// Time of the last arrival, whatever number it had.
     last_arrival: Option<MonoTime>,
@@ -132,7 +132,7 @@ impl SequenceWindow {
             counts: SequenceCounts::default(),
             burst: 0,
             last_loss_second: None,
-            leaders: SequenceLeaders::new(),
+            leaders: HighestNumberArrivals::new(),
             density: ReorderDensity::new(),
             last_arrival: None,
             gaps: OpenGaps::new(),
@@ -220,7 +220,7 @@ impl SequenceWindow {
         self.density.on_arrival(number, start, |number| self.seen.has_bit(number));
     }
 
-    /// Moves the end of the window to just behind `number`, and retires the numbers that leave it at the other end.
+    /// Moves the window so that `number` is its last number, and retires the numbers that leave it at its start.
     fn advance_window(&mut self, number: u64, second_of: impl Fn(u64) -> u64) {
         let start = self.next;
         // There are at most as many steps as numbers in the window, however far the number jumps.
@@ -228,7 +228,7 @@ impl SequenceWindow {
             // A number shares its bit with the number one window length before it. The old number is judged
             // before the bit is cleared.
             if let Some(leaving) = entering.checked_sub(SEQUENCE_WINDOW_FRAMES) {
-                self.retire_number(leaving, self.seen.has_bit(leaving), &second_of);
+                self.finalise_number(leaving, self.seen.has_bit(leaving), &second_of);
             }
             self.seen.clear_bit(entering);
         }
@@ -241,7 +241,7 @@ impl SequenceWindow {
         self.next = number + 1;
     }
 
-    fn retire_number(&mut self, number: u64, seen: bool, second_of: &impl Fn(u64) -> u64) {
+    fn finalise_number(&mut self, number: u64, seen: bool, second_of: &impl Fn(u64) -> u64) {
         if seen {
             self.burst = 0;
         } else {
@@ -249,7 +249,8 @@ impl SequenceWindow {
         }
     }
 
-    /// Counts the frames `from..to` as lost. They are later than all frames that were lost before.
+    /// Counts the frames `from..to` as lost. Their numbers are above those of all frames that were
+    /// counted as lost before.
     fn count_lost_frames(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
         // Numbers leave the window in order, so a run of lost frames that continues is always the last one.
         if self.burst == 0 {
@@ -261,8 +262,8 @@ impl SequenceWindow {
         let first = second_of(from);
         let last = second_of(to - 1);
         self.count_lost_by_second(from, to, second_of);
-        // A run of n frames touches every second between its ends, unless the stream has less than one frame
-        // per second.
+        // A run of n frames touches every second between its ends, unless the stream has less than
+        // one frame per second.
         let touched = (last - first + 1).min(to - from);
         let repeated = u64::from(self.last_loss_second == Some(first));
         self.counts.loss_seconds += touched - repeated;
@@ -275,8 +276,7 @@ impl SequenceWindow {
         while next < to {
             // There is one search for each second, not one for each frame: a gap may have 2^31 frames.
             let second = second_of(next);
-            // The search finds the first frame of a later second: the due times are in the order of the
-            // numbers.
+            // The search finds the first frame of a later second: the due times are in the order of the numbers.
             let mut low = next + 1;
             let mut high = to;
             while low < high {
@@ -300,7 +300,7 @@ impl SequenceWindow {
             return;
         }
         for number in self.next.saturating_sub(SEQUENCE_WINDOW_FRAMES)..self.next {
-            self.retire_number(number, self.seen.has_bit(number), &second_of);
+            self.finalise_number(number, self.seen.has_bit(number), &second_of);
         }
         let start = self.next.saturating_sub(SEQUENCE_WINDOW_FRAMES);
         self.density.finish_stream(start, |number| self.seen.has_bit(number));

@@ -59,7 +59,7 @@ const fn saturating_sum_of(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
 }
 
 /// Lost frames by the second in which they were due, and delays by the second in which the frames arrived.
-/// Both count from the start of the run.
+/// Second 0 begins at the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QualitySeries {
     /// Second 0, 1, 2 …; later seconds than the limit are left out.
@@ -69,7 +69,8 @@ pub struct QualitySeries {
     pub percentiles: Vec<DelayPercentiles>,
     #[serde(skip)]
     limit: usize,
-    /// Delays of the latest two seconds. Absent in a series that was deserialised or merged.
+    /// Delays of the latest two seconds. Absent in a series that was deserialised, and after
+    /// [`Self::close_latest_seconds`].
     #[serde(skip)]
     latest: Option<Box<LatestDelays>>,
 }
@@ -112,7 +113,8 @@ impl QualitySeries {
         }
     }
 
-    /// Computes the percentiles of the latest seconds. To be called when no more delays follow.
+    /// Computes the percentiles of the latest two seconds. To be called after the last delay: percentiles do
+    /// not include later ones.
     pub fn close_latest_seconds(&mut self) {
         if let Some(mut latest) = self.latest.take() {
             latest.close_all_seconds(&mut self.percentiles);

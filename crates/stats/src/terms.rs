@@ -5,10 +5,11 @@ use crate::limit::RigLimit;
 use crate::port::BackEnd;
 use serde::{Deserialize, Serialize};
 
-/// Options, messages and rigs contain the terms as one member, so that single terms need not be copied from one to the
-/// next. In messages and files, the members of the terms are flattened into the value that contains them.
+/// The terms of a run. Options, messages and rigs contain them as one member, so that single terms need not
+/// be copied from one to the next. In messages and files, the members of the terms are flattened into the
+/// value that contains them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunTerms {
+pub struct SharedRunOptions {
     /// Key of the run's test tags, the same on all nodes.
     pub tag_key: u64,
     /// Seed of the values that the plan leaves random, the same on all nodes.

@@ -1,8 +1,8 @@
-//! Segments that are stored together: one pack per run (several on a nearly full disk) and one commit, for any
-//! number of nodes.
+//! Segments that are stored together: one pack file per run (several on a nearly full disk) and one commit of the
+//! catalogue, for any number of nodes.
 //!
-//! Invariant: a segment gets a [`StoreOutcome`] only when it is synced to the disk and has its row. A bad segment does
-//! not affect the others.
+//! Invariant: a segment gets a [`StoreOutcome`] only when it is synced to the disk and its row is committed. A bad
+//! segment does not affect the others.
 
 use crate::Error;
 use crate::catalogue::{BatchQuotas, RunCatalogue};
@@ -54,7 +54,8 @@ struct UnwrittenSegment<'a> {
     has_row: bool,
 }
 
-/// A segment that is on the disk and needs a row, or, if its earlier file was lost, a new place in its existing row.
+/// A segment whose bytes are on the disk and whose row must be written. If it has a row already, because only its file
+/// was lost, the row gets the new location.
 #[derive(Debug)]
 pub(crate) struct SegmentToCatalogue<'a> {
     pub(crate) id: &'a SegmentId,
@@ -67,7 +68,7 @@ pub(crate) struct SegmentToCatalogue<'a> {
 }
 
 impl<'a> SegmentBatch<'a> {
-    /// An empty batch; `at` is the time in nanoseconds since 1970 (UTC).
+    /// Makes an empty batch. `at` is the arrival time of its segments, in nanoseconds since 1970 (UTC).
     pub fn new(catalogue: &'a RunCatalogue, at: u64) -> Self {
         Self {
             catalogue,
@@ -174,7 +175,7 @@ impl<'a> SegmentBatch<'a> {
         }))
     }
 
-    /// The outcome of a segment that is in the batch already.
+    /// Returns the outcome if the batch already contains this segment. Fails if its bytes there are different.
     fn find_repeated_segment(
         &self,
         id: &SegmentId,
@@ -224,8 +225,9 @@ impl<'a> SegmentBatch<'a> {
         // the nodes send the segments again.
         let places = self.write_packs();
         let written = self.unwritten.iter().zip(&places);
-        let to_list: Vec<SegmentToCatalogue<'_>> =
-            written.filter_map(|(segment, place)| Some(segment.with_place(place.as_ref().ok()?))).collect();
+        let to_list: Vec<SegmentToCatalogue<'_>> = written
+            .filter_map(|(segment, place)| Some(segment.to_catalogue_segment(place.as_ref().ok()?)))
+            .collect();
         let listed = match self.catalogue.commit_written_segments(&to_list, &self.quotas, self.at) {
             Ok(listed) => listed,
             // Nothing was committed. The nodes keep their segments and send them again.
@@ -250,7 +252,7 @@ impl<'a> SegmentBatch<'a> {
         answers.collect()
     }
 
-    /// Writes a pack for each run.
+    /// Writes the segments into a pack for each run. Returns the location of each unwritten segment, in their order.
     fn write_packs(&self) -> Vec<Result<SegmentLocation, Arc<Error>>> {
         let mut of_runs: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
         for (index, segment) in self.unwritten.iter().enumerate() {
@@ -309,7 +311,7 @@ impl<'a> UnwrittenSegment<'a> {
         PackedSegment { id: self.id, hash: self.hash, bytes: self.bytes }
     }
 
-    fn with_place(&self, place: &SegmentLocation) -> SegmentToCatalogue<'_> {
+    fn to_catalogue_segment(&self, place: &SegmentLocation) -> SegmentToCatalogue<'_> {
         SegmentToCatalogue {
             id: self.id,
             kind: self.kind,

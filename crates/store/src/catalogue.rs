@@ -62,12 +62,12 @@ pub struct RunSummary {
     pub run: RunId,
     /// Time at which the user started the run, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// Name of the run from the user.
+    /// Name that the user gave the run.
     pub name: String,
     /// PASS, FAIL or INCONCLUSIVE.
     pub verdict: String,
     pub outcome: String,
-    /// Hash of its plan.
+    /// Hash of the plan's text.
     pub plan_sha256: String,
     pub streams: u64,
     /// Frames sent, over all streams.
@@ -211,14 +211,14 @@ impl RunCatalogue {
         self.connection.execute(sql, row).map(drop).map_err(|source| self.catalogue_error(source))
     }
 
-    /// The limits measured on this kernel.
+    /// Reads the limits of the rig that were measured on this kernel release.
     pub fn read_rig_limits_of_kernel(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
         let mut limits = self.read_all_rig_limits()?;
         limits.retain(|limit| limit.kernel == kernel);
         Ok(limits)
     }
 
-    /// The limits measured on any kernel.
+    /// Reads the limits of the rig that were measured on any kernel release.
     pub fn read_all_rig_limits(&self) -> Result<Vec<RigLimit>, Error> {
         let sql = "SELECT value FROM limits ORDER BY back_end, driver, size, kernel";
         let texts: Vec<String> = self.query_rows(sql, params![], |row| row.get(0))?;
@@ -287,7 +287,8 @@ impl RunCatalogue {
         read_rows(&self.connection, sql, parameters, read).map_err(|source| self.catalogue_error(source))
     }
 
-    /// Returns whether the catalogue lacks the tables of this version: it was opened for reading only, so it was not migrated.
+    /// Returns whether the catalogue has only the tables of an earlier version. This happens if it was opened for
+    /// reading only, and so was not migrated.
     fn is_older_than(&self, version: u32) -> bool {
         migrations::read_version(&self.connection).is_ok_and(|found| found < version)
     }

@@ -1,4 +1,4 @@
-//! Files that exist whole or not at all, also after a power cut.
+//! Writes files that exist whole or not at all, even after a power cut.
 
 use packetrig_sys::{disk, private_files};
 use std::fs::{self, File};

@@ -3,7 +3,7 @@
 use crate::catalogue::OPEN_RUN_FILE;
 use crate::catalogue::{RunCatalogue, RunQuota, UnfinishedRun};
 use crate::files::PageChoice;
-use crate::gather::{GatheredPart, RunFolder, gather_part};
+use crate::gather::{AssembledPart, RunFolder, assemble_part_from_segments};
 use crate::kept::{self, CAPTURES_DIRECTORY, DirectoryOwnership, UNFINISHED_RUN_EXTENSION, UnlistedRun};
 use crate::room::{ReportSize, ReportSpaceReservation};
 use crate::segments::SEGMENTS_DIRECTORY;
@@ -96,7 +96,7 @@ impl RunDraft {
         Self::open_directory(run, partial, directory, size).map(Self::keep_directory_on_drop)
     }
 
-    /// Keeps the directory when this is dropped: the catalogue has a row of it.
+    /// Makes the draft keep its directory when it is dropped, because a row of the catalogue names the directory.
     pub(crate) fn keep_directory_on_drop(mut self) -> Self {
         self.stays = true;
         self
@@ -111,7 +111,7 @@ impl RunDraft {
         self.quota = quota;
     }
 
-    /// Sets whether the run gets a page for people; the default is that it does.
+    /// Sets whether the run gets an HTML page; by default it does.
     pub const fn set_page_choice(&mut self, page: PageChoice) {
         self.page = page;
     }
@@ -120,7 +120,7 @@ impl RunDraft {
         self.quota
     }
 
-    /// Assembles a node's part in the run, once everything up to its End is stored; `None` before. Captures
+    /// Assembles a node's part in the run, once all segments up to its End are stored; `None` before. Captures
     /// are written into `captures/` in the run's directory, with names that begin with the name of the node. The
     /// result refers to these files.
     pub fn assemble_part(
@@ -128,7 +128,7 @@ impl RunDraft {
         catalogue: &RunCatalogue,
         attempt: u32,
         node: &NodeName,
-    ) -> Result<Option<GatheredPart>, Error> {
+    ) -> Result<Option<AssembledPart>, Error> {
         if !catalogue.is_part_complete(&self.run, attempt, node)? {
             return Ok(None);
         }
@@ -141,8 +141,8 @@ impl RunDraft {
         catalogue: &RunCatalogue,
         attempt: u32,
         node: &NodeName,
-    ) -> Result<GatheredPart, Error> {
-        gather_part(
+    ) -> Result<AssembledPart, Error> {
+        assemble_part_from_segments(
             &self.run_folder(),
             catalogue,
             attempt,
@@ -265,9 +265,9 @@ impl RunDraft {
 }
 
 impl RunDraft {
-    /// Stores the bytes of [`Self::set_open_state`], or removes a file of such bytes if there are none. They are
-    /// written before the report, into the space reserved for it: without them, later results could never be added
-    /// to the report, although the nodes delete these results once they are stored.
+    /// Stores the bytes of [`Self::set_open_state`]; if none were set, removes the file that an earlier controller may
+    /// have left. The bytes are written before the report, into the space reserved for it: without them, later
+    /// results could never be added to the report, although the nodes delete these results once they are stored.
     fn store_open_run_state(&self) -> Result<(), Error> {
         let path = self.partial.join(OPEN_RUN_FILE);
         match &self.open {

@@ -16,7 +16,7 @@ pub enum Error {
     /// Neither `$XDG_DATA_HOME` nor `$HOME` is set, so there is no default directory for data.
     #[error("no directory for past runs: set XDG_DATA_HOME or HOME, or name one with --store")]
     NoPlace,
-    /// A request about a file or directory failed.
+    /// An operation on a file or directory failed.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot use the catalogue {}: {source}", path.display())]
@@ -42,7 +42,9 @@ pub enum Error {
     )]
     NotStored { directory: PathBuf, source: Box<Self> },
     /// The run to be discarded is in use.
-    #[error("cannot discard run `{run}`: it is under way in process {process}")]
+    #[error(
+        "cannot discard run `{run}`: it is under way in process {process}; wait until that process has ended"
+    )]
     UnderWay { run: RunId, process: u32 },
     /// The file was written by a newer packetrig.
     #[error("{} has version {found}, and this packetrig reads versions up to {known}; use a newer packetrig", path.display())]
@@ -73,7 +75,8 @@ pub enum Error {
     BadSegment { id: SegmentId, source: BrokenSegment },
     /// A late result beyond the limit. The node still has it.
     #[error(
-        "segment {id} was not stored: {kept} bytes of late results are stored already, and the limit is {most}"
+        "segment {id} was not stored: {kept} bytes of late results are stored already, and the limit is {most} bytes; \
+        `packetrig report late` lists late results"
     )]
     LateQuota {
         id: SegmentId,
@@ -83,14 +86,14 @@ pub enum Error {
     },
     /// A segment beyond the quota of its node in a run under way. The node still has it.
     #[error(
-        "segment {id} was not stored: its node has reached its limit, with {} bytes in {} segments of this run",
+        "segment {id} was not stored: its node would exceed its limit for this run (bytes stored so far: {}, segments: {})",
         share.bytes, share.segments
     )]
     RunQuota { id: SegmentId, share: StoredRunShare },
     /// The same error for each of several segments that were to be stored together.
     #[error("{0}")]
     OfBatch(Arc<Self>),
-    /// A repeat that differs from the stored segment, which is kept.
+    /// A segment with the id of a stored segment, but with other bytes. The stored segment stays.
     #[error("segment {0} is already stored with different content")]
     Differs(SegmentId),
     /// The segment was added to the draft of another run.
@@ -120,7 +123,7 @@ pub enum Error {
     /// A journal that cannot be read.
     #[error("{} is damaged: {source}", path.display())]
     DamagedJournal { path: PathBuf, source: JournalError },
-    /// A name for a file of a result that is a path.
+    /// A name for a file of a result that is unsafe as part of a path, or that packetrig uses for another file.
     #[error("`{0}` is not a valid name for a file of a result")]
     BadFileName(String),
 }
@@ -139,7 +142,7 @@ impl Error {
     pub(crate) fn catalogue(path: impl Into<PathBuf>) -> impl FnOnce(rusqlite::Error) -> Self {
         let path = path.into();
         move |source| match source.sqlite_error_code() {
-            // packetrig has already waited for the other process, so the user must look after it.
+            // packetrig has already waited long enough for the other process, so the user has to act.
             Some(ErrorCode::DatabaseBusy) => {
                 Self::CatalogueBusy { holder: describe_lock_holder(&path), path }
             }

@@ -13,7 +13,7 @@ pub use csv::{csv_field, csv_metadata, table_csv};
 pub use junit::report_junit;
 pub use markdown::report_markdown;
 pub use method::{method_csv, method_junit, method_markdown};
-/// Name of the page's file.
+/// Name of the file with the HTML page of a run.
 pub use packetrig_page::report::REPORT_PAGE_FILE as PAGE;
 pub use trend::{trend_csv, trend_markdown};
 
@@ -28,7 +28,7 @@ use packetrig_report::columns::{
 use serde::Serialize;
 use std::path::Path;
 
-/// Name of the report's file.
+/// Name of the file with the report of a run as JSON.
 pub const REPORT_FILE_NAME: &str = "report.json";
 
 /// The report as JSON, for people and programs; `schema_version` is the version of the format.
@@ -40,7 +40,7 @@ pub fn report_json(report: &RunReport) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
-/// The report as an HTML page. `document` is the plan.
+/// The report as an HTML page. `document` is the text of the plan.
 pub fn report_page(report: &RunReport, document: &str) -> String {
     render_run(RunPage { report, document })
 }

@@ -19,20 +19,20 @@ use std::path::{Path, PathBuf};
 mod captures;
 
 /// Longest compressed value that is put together from segments, in bytes: a node must not fill the controller's memory.
-const MAX_GATHERED_VALUE_BYTES: usize = 64 << 20;
+const MAX_ASSEMBLED_VALUE_BYTES: usize = 64 << 20;
 
 /// A node's part in a run, put together from its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct GatheredPart {
+pub struct AssembledPart {
     /// The node's result, if it is complete.
     pub result: Option<NodeResult>,
-    /// The newest complete counters.
+    /// The newest interim counters that are complete.
     pub last_sample: Option<CountSample>,
     /// Capture files, in the order of their first pieces.
-    pub captures: Vec<GatheredCapture>,
+    pub captures: Vec<AssembledCapture>,
     /// The manifest in the node's End segment.
     pub end: Option<PartManifest>,
-    /// Segments that are stored, by kind.
+    /// Number of segments that could be read, by kind.
     pub counts: SegmentCounts,
     /// Segments below the highest number that were never stored, or that this machine's disk has lost or damaged.
     pub missing: u64,
@@ -44,7 +44,7 @@ pub struct GatheredPart {
 
 /// A capture file of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatheredCapture {
+pub struct AssembledCapture {
     /// Name of the file on the node.
     pub name: String,
     /// Path of the file on this machine.
@@ -63,20 +63,20 @@ pub(crate) struct RunFolder<'a> {
 }
 
 /// Reads the segments in `rows`, and writes the captures in them to files.
-pub(crate) fn gather_part(
+pub(crate) fn assemble_part_from_segments(
     folder: &RunFolder<'_>,
     catalogue: &RunCatalogue,
     attempt: u32,
     node: &NodeName,
     rows: &[SegmentRow],
-) -> Result<GatheredPart, Error> {
+) -> Result<AssembledPart, Error> {
     // The captures are prepared at the first piece of a capture, so that a node without captures needs no
     // look-up of similar names.
     let mut captures = None;
-    let mut interval = PiecedValue::default();
-    let mut result = PiecedValue::default();
+    let mut interval = ValueAssembler::default();
+    let mut result = ValueAssembler::default();
     let mut tally = SegmentTally::default();
-    let mut gathered = GatheredPart::default();
+    let mut gathered = AssembledPart::default();
     for SegmentRow { number, place } in rows {
         let id = SegmentId { run: folder.run.clone(), attempt, node: node.clone(), number: *number };
         let StoredSegment { segment, hash } = match read_stored_segment(folder.directory, id, place) {
@@ -111,7 +111,7 @@ pub(crate) fn gather_part(
     let highest = rows.last().map_or(0, |last| last.number.saturating_add(1));
     gathered.missing += highest.saturating_sub(rows.len() as u64);
     if let Some(captures) = captures {
-        gathered.doubts.extend(captures.describe_refused_pieces());
+        gathered.doubts.extend(captures.describe_refused_capture_pieces());
         gathered.captures = captures.finish_files()?;
     }
     gathered.last_sample = gathered.read_value(node, "counts", &interval);
@@ -133,25 +133,25 @@ fn read_stored_segment(run: &Path, id: SegmentId, place: &SegmentLocation) -> Re
     Ok(StoredSegment { segment, hash: ResultSegment::read_checksum(&bytes) })
 }
 
-impl GatheredPart {
+impl AssembledPart {
     fn read_value<T: serde::de::DeserializeOwned>(
         &mut self,
         node: &NodeName,
         what: &str,
-        value: &PiecedValue,
+        value: &ValueAssembler,
     ) -> Option<T> {
         let read = unpack_value(value.whole.as_ref()?);
         read.map_err(|error| self.doubts.push(format!("{node}: its {what} cannot be read: {error}"))).ok()
     }
 
-    /// Collects the reasons why this data is less than the node recorded.
+    /// Collects the reasons why this part may have less data than the node recorded.
     fn collect_part_doubts(&mut self, node: &NodeName, chain: &str) {
         let mut doubts = Vec::new();
         if self.missing > 0 {
-            doubts.push(format!("{} segments are missing", self.missing));
+            doubts.push(format!("segments missing: {}", self.missing));
         }
         if self.counts.lost > 0 {
-            doubts.push(format!("disk: {} segments were lost", self.counts.lost));
+            doubts.push(format!("disk: segments lost: {}", self.counts.lost));
         }
         match &self.end {
             None => doubts.push("its final manifest is missing, so more results may exist".to_owned()),
@@ -161,13 +161,13 @@ impl GatheredPart {
                 }
                 if end.refused_captures > 0 {
                     doubts.push(format!(
-                        "disk: {} captures did not fit into its spool, and were not stored",
+                        "disk: captures that did not fit into its spool, and were not stored: {}",
                         end.refused_captures
                     ));
                 }
                 if end.refused_intervals > 0 {
                     doubts.push(format!(
-                        "disk: {} of its interim counts did not fit into its spool, and were not stored",
+                        "disk: interim counts that did not fit into its spool, and were not stored: {}",
                         end.refused_intervals
                     ));
                 }
@@ -202,19 +202,19 @@ impl GatheredPart {
 
 /// Puts the pieces of a value together, and keeps the last complete value.
 #[derive(Debug, Default)]
-struct PiecedValue {
+struct ValueAssembler {
     pieces: Vec<u8>,
     whole: Option<Vec<u8>>,
 }
 
-impl PiecedValue {
+impl ValueAssembler {
     fn add_piece(&mut self, segment: ResultSegment) {
         // Intervals follow one another, and each starts at offset 0. A value whose last piece never arrived
         // is dropped here.
         if segment.offset == 0 {
             self.pieces.clear();
         }
-        if self.pieces.len().saturating_add(segment.payload.len()) > MAX_GATHERED_VALUE_BYTES {
+        if self.pieces.len().saturating_add(segment.payload.len()) > MAX_ASSEMBLED_VALUE_BYTES {
             // This is far larger than any result. The limit keeps a node from filling the controller's
             // memory.
             self.pieces = Vec::new();

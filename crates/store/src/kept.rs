@@ -35,9 +35,9 @@ pub(crate) const CAPTURES_DIRECTORY: &str = "captures";
 pub struct UnlistedRun {
     pub run: RunId,
     pub directory: PathBuf,
-    /// When it was begun, nanoseconds since 1970 (UTC).
+    /// When the run was begun, or last resumed, in nanoseconds since 1970 (UTC).
     pub begun_wall_ns: u64,
-    /// Number of its process, if that is still running.
+    /// Number of the process that runs it (0 if it cannot be read); `None` if there is none.
     pub process: Option<u32>,
     pub captures: Vec<UnlistedCapture>,
     /// Bytes of the segments that nodes of a fleet sent; the files in `captures` are not among them.
@@ -46,7 +46,7 @@ pub struct UnlistedRun {
     pub has_report: bool,
 }
 
-/// A capture file of such a run.
+/// A capture file of an [`UnlistedRun`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnlistedCapture {
     pub file: PathBuf,
@@ -74,7 +74,7 @@ impl UnlistedRun {
 }
 
 impl RunCatalogue {
-    /// Runs that have files and are not in the catalogue, in the order of their ids.
+    /// Lists the runs that have files and are not in the catalogue's list, in the order of their ids.
     pub fn list_unlisted_runs(&self) -> Result<Vec<UnlistedRun>, Error> {
         let runs = self.place().join("runs");
         let mut kept = Vec::new();
@@ -98,8 +98,8 @@ impl RunCatalogue {
         Ok(kept)
     }
 
-    /// The kept run with an id that begins with `prefix`.
-    pub fn find_kept_run(&self, prefix: &str) -> Result<UnlistedRun, Error> {
+    /// Finds the unlisted run with an id that begins with `prefix`. A full id is found even if other ids begin with it.
+    pub fn find_unlisted_run(&self, prefix: &str) -> Result<UnlistedRun, Error> {
         let mut found = self.list_unlisted_runs()?;
         found.retain(|kept| kept.run.0.starts_with(prefix));
         if let Some(exact) = found.iter().position(|kept| kept.run.0 == prefix) {
@@ -116,7 +116,7 @@ impl RunCatalogue {
     /// Removes the files, captures included, of a run that is not in the catalogue, and returns what was removed. Fails
     /// while the process of the run is alive.
     pub fn discard_run(&self, prefix: &str) -> Result<UnlistedRun, Error> {
-        let kept = self.find_kept_run(prefix)?;
+        let kept = self.find_unlisted_run(prefix)?;
         if let Some(process) = kept.process {
             // The lock decides: a process that was killed does not hold it any more, so its run can be discarded.
             return Err(Error::UnderWay { run: kept.run, process });
@@ -127,7 +127,8 @@ impl RunCatalogue {
     }
 }
 
-/// Ownership of the directory of a run or method, as long as this value lives. Without the lock another process has it.
+/// Ownership of the directory of a run or method, until this value is dropped. If another process owns the directory,
+/// the value has no lock.
 #[derive(Debug)]
 pub(crate) struct DirectoryOwnership {
     /// The locked owner file; `None` if another process has the lock.
@@ -161,7 +162,8 @@ impl DirectoryOwnership {
     }
 }
 
-/// Takes the lock. A process that lists runs also holds it for a moment, so several attempts are made.
+/// Tries to lock the owner file; returns `false` if another process has it. A process that lists runs also locks it for
+/// a moment, so several attempts are made.
 fn lock_owner_file(file: &File) -> io::Result<bool> {
     for _ in 0..MAX_ATTEMPTS {
         match file.try_lock() {
@@ -173,8 +175,8 @@ fn lock_owner_file(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Returns the process that has locked the file. The lock decides and not the number in the file: numbers are
-/// reused, but a lock ends with its process.
+/// Returns the number of the process that has locked the file (0 if it cannot be read); `None` if no process has. The
+/// lock decides and not the number in the file: numbers are reused, but a lock ends with its process.
 pub(crate) fn find_living_owner(path: &Path) -> Option<u32> {
     let file = File::open(path).ok()?;
     // A shared lock conflicts with the owner's exclusive one, but not with other processes that list runs.

@@ -8,14 +8,15 @@
 //! <store>/methods/<id>/journal.jsonl result.json ...      a test method: its trials, and its result once it has ended ([`methods`])
 //! <store>/stray/<id>/segments/...               segments of runs that this store does not know
 //! ```
-//! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves a directory
-//! without a row, never a listed run with half a report. Disk space for the report is reserved when the run begins. Only the user
-//! removes results and captures ([`RunCatalogue::prune_results`], [`RunCatalogue::discard_run`]). A run of a fleet has a row from its beginning,
-//! so that a controller finds it after a crash ([`UnfinishedRun`]). Its segments are synced to the disk before they get their rows.
+//! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves
+//! a directory without a row, never a listed run with half a report. Disk space for the report is reserved when the run
+//! begins. Only the user removes results and captures ([`RunCatalogue::prune_results`], [`RunCatalogue::discard_run`]).
+//! A run of a fleet has a row from its beginning, so that a controller finds it after a crash ([`UnfinishedRun`]). The
+//! segments of such a run are synced to the disk before they get their rows.
 //!
 //! A node has its own directory, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
 //!
-//! This crate measures nothing and judges nothing; it uses neither ports nor controllers.
+//! This crate only stores: it neither measures nor judges, and uses no ports and no network.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -48,7 +49,7 @@ pub use catalogue::{
 };
 pub use draft::RunDraft;
 pub use error::Error;
-pub use gather::{GatheredCapture, GatheredPart};
+pub use gather::{AssembledCapture, AssembledPart};
 pub use kept::{UnlistedCapture, UnlistedRun};
 pub use methods::{MethodDraft, MethodOutcome, NewMethod};
 pub use node_history::NodeHistory;

@@ -1,7 +1,7 @@
 //! A test method in the store: its directory, its journal and its result.
 //!
 //! ```text
-//! <store>/methods/<id>/journal.jsonl      what was asked for, then each trial as one line of JSON
+//! <store>/methods/<id>/journal.jsonl      the requested test, then each trial, each as one line of JSON
 //! <store>/methods/<id>/result.json …      the result as JSON, CSV, JUnit, Markdown and text
 //! <store>/methods/<id>/owner              contains the number of the process at work, which locks the file while it lives
 //! ```
@@ -43,7 +43,7 @@ pub struct NewMethod<'a> {
     pub id: &'a str,
     /// When the user started it, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// The user's name for it.
+    /// Name that the user gave the method.
     pub name: &'a str,
     /// `rfc2544`, `mlrsearch` and so on.
     pub method: &'a str,
@@ -152,12 +152,12 @@ impl MethodDraft {
         &self.id
     }
 
-    /// Directory of its files.
+    /// Directory of the method's files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Trials in the journal.
+    /// Number of trials in the journal.
     pub const fn trials(&self) -> u64 {
         self.trials
     }
@@ -262,7 +262,7 @@ fn count_lines(bytes: &[u8]) -> u64 {
     bytes.split(|byte| *byte == b'\n').count().saturating_sub(1) as u64
 }
 
-/// Refuses file names that are unsafe as a part of a path.
+/// Refuses file names that are unsafe as a part of a path, and the names of files that the store uses itself.
 fn check_file_name(name: &str) -> Result<(), Error> {
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     // A file of the result must replace neither the journal nor the lock.

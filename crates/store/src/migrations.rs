@@ -106,7 +106,7 @@ pub(crate) fn newest_version() -> u32 {
     clamp_to_u32(MIGRATION_STEPS.len() as u64)
 }
 
-/// The version of the tables.
+/// Reads the version of the tables; 0 for a new catalogue.
 pub(crate) fn read_version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
@@ -128,7 +128,7 @@ pub(crate) fn migrate_tables(connection: &mut Connection) -> rusqlite::Result<Re
     for sql in MIGRATION_STEPS.iter().skip(version as usize) {
         step.execute_batch(sql)?;
     }
-    // The version number changes in the same transaction, so that it fits the tables after a crash.
+    // The version number changes in the same transaction, so that it agrees with the tables after a crash.
     step.pragma_update(None, "user_version", newest_version())?;
     step.commit()?;
     Ok(Ok(()))

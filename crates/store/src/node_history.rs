@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 128 << 10;
 pub struct NodeHistory(PathBuf);
 
 impl NodeHistory {
-    /// The history of the fleet in `directory`. Nothing is created before the first entry.
+    /// Uses the history in the `directory` of a fleet. No file or directory is created before the first entry.
     pub fn in_fleet_directory(directory: &Path) -> Self {
         Self(directory.join("history"))
     }
@@ -59,7 +59,7 @@ impl NodeHistory {
         file.write_all(format!("\n{lines}").as_bytes())
     }
 
-    /// The entries of a node, the oldest first.
+    /// Reads the entries of a node, the oldest first. Lines that are not valid entries are skipped.
     pub fn read_node_entries(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
         check_node_directory_name(node)?;
         let mut entries = Vec::new();
@@ -75,7 +75,7 @@ impl NodeHistory {
         Ok(entries)
     }
 
-    /// Nodes with entries, including nodes that were removed from the fleet.
+    /// Lists the nodes that have entries, including nodes that were removed from the fleet.
     pub fn list_nodes(&self) -> Result<Vec<NodeName>, Error> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,

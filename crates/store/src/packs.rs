@@ -1,4 +1,4 @@
-//! Packs: files with segments that were stored together, so that one sync is enough for all of them.
+//! Packs: files with several segments that were stored together, so that one sync is enough for all of them.
 //!
 //! ```text
 //! <directory of the run>/segments/<hash>.pack    for each segment: `<node>.<attempt>/<number>.seg <length>`, a newline, its bytes
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct SegmentLocation {
     /// Name of the pack; `None` for a segment that an earlier version stored in a separate file.
     pub(crate) pack: Option<String>,
-    /// Offset of its bytes in the pack.
+    /// Offset of the segment's bytes in the pack.
     pub(crate) position: u64,
     pub(crate) length: u64,
 }
@@ -37,7 +37,7 @@ pub(crate) struct PackedSegment<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Writes a pack below `run`, which is in the store at `store`. Returns the place of each segment.
+/// Writes a pack below `run`, which is in the store at `store`. Returns the location of each segment.
 pub(crate) fn write_pack(
     store: &Path,
     run: &Path,
@@ -74,7 +74,7 @@ fn segment_header(id: &SegmentId, bytes: &[u8]) -> String {
 }
 
 impl SegmentLocation {
-    /// The file with the segment.
+    /// Path of the file that contains the segment.
     pub(crate) fn file_path(&self, run: &Path, id: &SegmentId) -> PathBuf {
         match &self.pack {
             Some(pack) => run.join(SEGMENTS_DIRECTORY).join(pack),
@@ -82,7 +82,7 @@ impl SegmentLocation {
         }
     }
 
-    /// Returns whether its file exists and, if the file is a pack, is long enough.
+    /// Returns whether the file of the segment exists and, if it is a pack, is long enough.
     pub(crate) fn is_on_disk(&self, run: &Path, id: &SegmentId) -> bool {
         let end = self.position.saturating_add(self.length);
         fs::metadata(self.file_path(run, id)).is_ok_and(|facts| self.pack.is_none() || facts.len() >= end)

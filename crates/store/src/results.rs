@@ -9,19 +9,19 @@ use crate::catalogue::RUN_KIND;
 use packetrig_report::{RunReport, SCHEMA_VERSION, run_figures};
 use packetrig_stats::figure::{
     ComparedFigure, FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure,
-    compare_figures, figure_trends, median_figures,
+    compare_figures, compute_figure_trends, compute_median_figures,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// The parts of a result that are compared.
+/// The data of a result that a comparison needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparableResult {
     /// Absent if the file has none.
     pub id: Option<String>,
-    /// The user's name for it.
+    /// Name that the user gave the result; may be empty.
     pub name: String,
     /// `run`, or the name of the method.
     pub kind: String,
@@ -101,7 +101,7 @@ pub struct ComparisonReport {
     pub schema_version: u32,
     pub before: ResultLabel,
     pub after: ResultLabel,
-    /// Reason why they are not of the same test; absent if they are, or if the user compares them anyway.
+    /// Reason why the two results are not of the same test; absent if they are, or if the user compares them anyway.
     pub difference: Option<String>,
     #[serde(flatten)]
     pub comparison: FigureComparison,
@@ -152,7 +152,7 @@ pub struct TrendReport {
     pub comparison: Option<FigureComparison>,
 }
 
-/// A result of a trend.
+/// One result in a trend.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrendResult {
     #[serde(flatten)]
@@ -167,7 +167,7 @@ impl TrendReport {
     pub fn from_results(name: String, results: Vec<TrendResult>, limits: &FigureLimits) -> Self {
         let figures: Vec<Vec<ReportFigure>> = results.iter().map(|result| result.figures.clone()).collect();
         let comparison = figures.split_last().filter(|_| !limits.is_empty()).map(|(newest, before)| {
-            let mut compared = compare_figures(&median_figures(before), newest, limits);
+            let mut compared = compare_figures(&compute_median_figures(before), newest, limits);
             if before.is_empty() {
                 // Without an earlier result, there is nothing to compare the newest one with.
                 compared.verdict = FigureVerdict::Unknown;
@@ -177,14 +177,14 @@ impl TrendReport {
         Self {
             schema_version: COMPARISON_VERSION,
             name,
-            figures: figure_trends(&figures),
+            figures: compute_figure_trends(&figures),
             results,
             comparison,
         }
     }
 }
 
-/// The members of a method's result that are known here.
+/// The members of a method's `result.json` that this crate reads.
 #[derive(Deserialize)]
 struct MethodResultFile {
     options: Value,

@@ -12,7 +12,7 @@ const MIN_RESERVED_BYTES: u64 = 4 << 20;
 const CATALOGUE_ROW_BYTES: u64 = 256 << 10;
 /// Bytes for the row of a stream or a port, in all files together.
 const BYTES_PER_ROW: u64 = 6 << 10;
-/// Bytes for one second of one series, in all files together, without the name.
+/// Bytes for one second of one series, in all files together, without the name of its stream or port.
 const BYTES_PER_SECOND: u64 = 320;
 /// Seconds of a run without an end for which space is reserved.
 const ENDLESS_RUN_SECONDS: u64 = 600;
@@ -27,12 +27,12 @@ pub struct ReportSize {
     pub ports: u64,
     /// Length of the longest name of a stream or port.
     pub name_bytes: u64,
-    /// Time for which the run sends and waits; `None` without an end.
+    /// Seconds for which the run sends and waits; `None` if it has no end.
     pub seconds: Option<u64>,
 }
 
 impl ReportSize {
-    /// Bytes that the files of the report may need.
+    /// Number of bytes to reserve for the files of the report.
     pub fn wanted_bytes(&self) -> u64 {
         let rows = self.streams.saturating_add(self.ports);
         // A minute more than planned, because a run may take longer.
@@ -66,12 +66,12 @@ impl ReportSpaceReservation {
         Ok(room)
     }
 
-    /// Frees the space for the files.
+    /// Frees the space that is reserved for the files of the report.
     pub(crate) fn release_file_space(&mut self) {
         release_file(&mut self.files);
     }
 
-    /// Frees the space for the row. Its placeholder may have moved to `directory` in the meantime.
+    /// Frees the space that is reserved for the row. The placeholder may have moved to `directory` in the meantime.
     pub(crate) fn release_row_space(&mut self, directory: &Path) {
         // When the run's directory is renamed, the placeholder moves with it.
         if let Some(name) = self.row.as_ref().and_then(|row| row.file_name()) {

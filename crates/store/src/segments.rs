@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 /// Directory of segments in a run's directory.
 pub(crate) const SEGMENTS_DIRECTORY: &str = "segments";
 
-/// Directory of segments of unknown runs.
-pub(crate) const STRAY_SEGMENTS_DIRECTORY: &str = "stray";
+/// Directory in the store for segments of runs that the store does not know.
+pub(crate) const UNKNOWN_RUNS_DIRECTORY: &str = "stray";
 
 /// Result of storing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl RunCatalogue {
         batch.store_segments().remove(0)
     }
 
-    /// Directory for segments of a run if the caller has no draft of it.
+    /// Directory for segments of a run of which the caller has no draft.
     pub(crate) fn late_segment_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
         let under_way = self.unfinished_directory(run)?;
         let listed = self.run_directory(run);
@@ -63,7 +63,7 @@ impl RunCatalogue {
         Ok(match under_way {
             Some(partial) if partial.exists() => partial,
             _ if listed.exists() => listed,
-            _ => self.place().join(STRAY_SEGMENTS_DIRECTORY).join(&run.0),
+            _ => self.place().join(UNKNOWN_RUNS_DIRECTORY).join(&run.0),
         })
     }
 }

@@ -21,8 +21,8 @@ const MAX_FILES_PER_NODE: usize = 64;
 const MAX_BYTES_PER_NODE: u64 = 4 << 20;
 
 impl RunCatalogue {
-    /// Keeps a segment that cannot be read, unless its node has reached its limit. Returns whether it is kept.
-    pub fn keep_unreadable_segment(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
+    /// Stores a segment that cannot be read, unless the limit of its node is reached. Returns whether it is stored.
+    pub fn store_unreadable_segment(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
         // The node's name becomes a directory's name. A segment of a node with an unsafe name is dropped.
         if check_node_directory_name(&id.node).is_err() {
             return Ok(false);
@@ -32,7 +32,7 @@ impl RunCatalogue {
             .map_err(Error::file("create", &directory))?;
         // The file is named by its content, so a node that repeats the same bad segment takes no more space.
         let name = format!("{}.seg", hash_in_hex(&Sha256::digest(bytes).into()));
-        let kept = count_kept_files(&directory).map_err(Error::file("read", &directory))?;
+        let kept = measure_unreadable_files(&directory).map_err(Error::file("read", &directory))?;
         // The name is the hash of the contents, so a file with this name has these bytes.
         let is_known = directory.join(&name).exists();
         if is_known
@@ -53,7 +53,7 @@ struct SetAsideAmounts {
     bytes: u64,
 }
 
-fn count_kept_files(directory: &Path) -> std::io::Result<SetAsideAmounts> {
+fn measure_unreadable_files(directory: &Path) -> std::io::Result<SetAsideAmounts> {
     let mut kept = SetAsideAmounts::default();
     for entry in fs::read_dir(directory)? {
         kept.files += 1;
@@ -80,10 +80,10 @@ mod tests {
         let bytes = |number: usize| format!("nonsense {number}").into_bytes();
         for _ in 0..2 {
             let kept = (0..MAX_FILES_PER_NODE + 9)
-                .filter(|number| catalogue.keep_unreadable_segment(&id("a"), &bytes(*number)).unwrap());
+                .filter(|number| catalogue.store_unreadable_segment(&id("a"), &bytes(*number)).unwrap());
             assert_eq!(kept.count(), MAX_FILES_PER_NODE);
         }
-        let keep = |node: &str, bytes: &[u8]| catalogue.keep_unreadable_segment(&id(node), bytes).unwrap();
+        let keep = |node: &str, bytes: &[u8]| catalogue.store_unreadable_segment(&id(node), bytes).unwrap();
         assert!(keep("b", &bytes(0)), "another node has its own room");
         assert!(!keep("c", &vec![7; 5 << 20]), "more than its room");
         assert!(!keep("../d", &bytes(0)), "no name for a directory");

@@ -1,15 +1,15 @@
 //! The node's spool: results stay on the node's disk until the controller has stored them.
 //!
-//! A [`NodeJournal`] takes intervals, results and captures of one run and attempt, splits them into numbered [segments](segment) and
-//! ends with a manifest. Another thread reads [`ResultSpool::pending_segments`], sends these segments, and [`ResultSpool::release_segments`]s what the
-//! controller has stored. The files are the only state: after a crash or a power cut, opening the directory finds every segment
-//! whose number was returned.
+//! A [`NodeJournal`] records intervals, results and captures of one run and attempt, splits them into numbered
+//! [segments](segment) and ends with a manifest. Another thread sends the [`ResultSpool::pending_segments`], and calls
+//! [`ResultSpool::release_segments`] for segments that the controller has stored. The files are the only state: after a
+//! crash or a power cut, opening the directory finds every segment whose number was returned.
 //!
-//! The spool sends nothing and does not use the fabric. A function that returns the free space of the
-//! disk is an argument.
+//! The spool sends nothing and does not use the fabric. The caller passes the function that returns the free
+//! space of the disk.
 //!
-//! Invariants: a segment exists whole or not at all. Numbers begin at 0 and have no gaps. The bytes of a
-//! number never change. Every journal gets an End, which marks it as cut short if it did not end regularly.
+//! Invariants: a segment exists whole or not at all. Numbers begin at 0 and have no gaps. The bytes of the segment with
+//! a number never change. Every journal gets an End, which marks it as cut short if it did not end regularly.
 
 mod allowance;
 mod error;
@@ -56,11 +56,11 @@ pub struct SpoolLimits {
 /// Result of the recovery when the spool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredParts {
-    /// Segments that wait for the controller.
+    /// Number of segments that wait for the controller.
     pub waiting: u64,
-    /// Files of segments that were unfinished, altered or missing.
+    /// Number of segment files that were unfinished, altered or missing.
     pub torn: u64,
-    /// Journals without an End, which were given one.
+    /// Number of journals without an End, which the recovery has ended.
     pub cut_short: u64,
 }
 
@@ -124,7 +124,7 @@ impl ResultSpool {
         let lock = lock_directory(directory)?;
         let mut recovered = RecoveredParts::default();
         let mut parts = BTreeMap::new();
-        for PartDirectory { path, run, attempt } in part_directories(directory)? {
+        for PartDirectory { path, run, attempt } in list_part_directories(directory)? {
             let OpenedPart { part, torn } = SpoolPart::open_existing(path, run.clone(), attempt)?;
             recovered.torn += torn;
             parts.insert((run, attempt), part);
@@ -158,12 +158,12 @@ impl ResultSpool {
         CaptureAllowance::open_in(&self.lock_state().directory, per_run)
     }
 
-    /// Result of the recovery when it was opened.
+    /// Result of the recovery when the spool was opened.
     pub const fn recovered_parts(&self) -> RecoveredParts {
         self.recovered
     }
 
-    /// Begins the journal of a run and attempt. Each can have only one.
+    /// Begins the journal of a run and attempt. Each attempt of a run can have only one journal.
     pub fn begin_journal(&self, run: &RunId, attempt: u32) -> Result<NodeJournal, Error> {
         // The id comes from a controller and becomes the name of a directory.
         let is_plain = run.0.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
@@ -205,8 +205,8 @@ impl ResultSpool {
         self.lock_state().find_part(&key.run, key.attempt)?.read_segment(key.number)
     }
 
-    /// Deletes the segments of a run with numbers below `below`, which the controller has stored. An unknown run has
-    /// none. The call may be repeated. It also writes the Ends, of any run, that did not fit before.
+    /// Deletes the segments of a run with numbers below `below`, which the controller has stored. An unknown run is
+    /// ignored, and the call may be repeated. It also writes the Ends of any run that did not fit before.
     pub fn release_segments(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
         let mut state = self.lock_state();
         if let Some(part) = state.parts.get_mut(&(run.clone(), attempt)) {
@@ -216,7 +216,7 @@ impl ResultSpool {
         state.write_pending_ends()
     }
 
-    /// The number of segments of a run and attempt, once it has its End.
+    /// The number of segments of a run and attempt, including the End; `None` before the End is written.
     pub fn final_segment_count(&self, run: &RunId, attempt: u32) -> Option<u64> {
         let state = self.lock_state();
         let part = state.parts.get(&(run.clone(), attempt))?;
@@ -260,8 +260,8 @@ impl SpoolState {
         self.parts.values().map(SpoolPart::used_bytes).sum()
     }
 
-    /// Admits or refuses `bytes` of a kind. Refused captures and intervals are counted in their part.
-    fn admit_bytes(
+    /// Fails if the spool must not store `bytes` more of this kind. Counts refused captures and intervals of the run.
+    fn check_admission(
         &mut self,
         run: &RunId,
         attempt: u32,
@@ -361,7 +361,7 @@ impl SpoolState {
         // The map is in the order of run ids, which begin with their time, so the first are the oldest.
         for key in over.iter().take(over.len().saturating_sub(MAX_REMEMBERED_RUNS)) {
             if let Some(part) = self.parts.remove(key) {
-                part.erase_directory()?;
+                part.remove_part_directory()?;
             }
         }
         Ok(())
@@ -379,7 +379,7 @@ fn lock_directory(directory: &Path) -> Result<File, Error> {
     }
 }
 
-/// The directory of a run and attempt.
+/// The directory for one attempt of a run.
 struct PartDirectory {
     path: PathBuf,
     run: RunId,
@@ -396,7 +396,7 @@ impl PartDirectory {
 }
 
 /// The directories of runs in a spool; other entries are ignored.
-fn part_directories(spool: &Path) -> Result<Vec<PartDirectory>, Error> {
+fn list_part_directories(spool: &Path) -> Result<Vec<PartDirectory>, Error> {
     let entries = fs::read_dir(spool).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     Ok(entries.map_err(Error::file("read", spool))?.iter().filter_map(PartDirectory::from_entry).collect())
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * At an interface's egress: holds each frame of one socket back until the release time it carries, then lets it go on.
+ * Runs at an interface's egress: holds each frame of one socket until the release time that the frame carries.
  *
- * The frame is built, routed and allocated by then; what is left is the driver. It runs where the sender's call runs, with bottom
- * halves off, so it never holds longer than it was told to: a frame that is due later goes at once, and the slot says so.
- * Frames of others pass untouched.
+ * The frame is built, routed and allocated by then; only the driver is left. The program runs within the sender's call,
+ * with bottom halves off, so it must not hold a frame for long: a frame that is due in more than `most` ns leaves at
+ * once, and its slot says so. Frames of other sockets pass unchanged.
  */
 #include "hold.h"
 
 struct gate {
 	u64 cookie;	/* the socket whose frames are held */
-	u64 most;	/* ns a frame may be held */
+	u64 most;	/* longest time for which a frame is held, ns */
 	u64 passed;	/* frames of the socket so far */
 	u64 pad[509];
 	struct slot slots[SLOTS];
@@ -39,7 +39,10 @@ int hold_back(struct __sk_buff *skb)
 	u64 at = skb->tstamp, now = bpf_ktime_get_ns(), gaps = 0;
 	struct slot *slot = &gate_of->slots[gate_of->passed & (SLOTS - 1)];
 	slot->entered = now;
-	/* Nothing else runs on this processor meanwhile: a frame that is far too early goes at once, marked by a zero. */
+	/*
+	 * While a frame is held, nothing else runs on this processor. So a frame that is far too early leaves at once,
+	 * marked by a release time of 0.
+	 */
 	if (at > now + gate_of->most)
 		at = 0;
 	slot->at = at;
@@ -47,8 +50,10 @@ int hold_back(struct __sk_buff *skb)
 	slot->released = now;
 	slot->gaps = gaps;
 	/*
-	 * Clears the release time. A queueing discipline behind (fq, etf) would delay or drop the frame by it, and the far end of a
-	 * virtual cable would take its clock for that of an arrival stamp. The helper clears time and clock, but of IP packets only.
+	 * Clears the release time. Otherwise a queueing discipline that follows (fq, etf) would delay or drop
+	 * the frame, and the other end of a veth pair would take the clock of the release time for that of
+	 * the arrival timestamp. The helper clears time and clock, but only of IP packets; of other frames
+	 * only the time is cleared.
 	 */
 	if (bpf_skb_set_tstamp(skb, 0, 0))
 		skb->tstamp = 0;

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Holds a frame back until its release time and notes when it was let go. layout/hold.h states where user space finds the notes. */
+/*
+ * Holds a frame until its release time and records when it was released. layout/hold.h states the offsets at which user
+ * space reads the records.
+ */
 #pragma once
 #include "kernel.h"
 
 #define SLOTS 4096u
 
 struct slot {
-	u64 at;		/* its release time; zero: it was not held */
-	u64 entered;	/* when it came */
-	u64 released;	/* the reading of the clock that let it go */
-	u64 left;	/* the next reading */
-	u64 gaps;	/* OR of the times between two readings while it waited: its highest bit is that of the longest gap */
+	u64 at;		/* release time of the frame; 0 if it was not held */
+	u64 entered;	/* when the program got the frame */
+	u64 released;	/* the clock reading at which the wait ended; 0 if the frame failed */
+	u64 left;	/* the clock reading after that */
+	u64 gaps;	/* bitwise OR of the times between clock readings: has the highest bit of the longest one */
 	u64 pad[3];
 };
 
 /*
- * Spins until the release time and returns the reading of the clock that reached it. The verifier walks through every iteration and
- * accepts some thousands. So while the release time is more than NEAR ns away, an iteration reads the clock 17 times and compares once.
- * At 30 ns a reading, FAR_TURNS last 1.5 ms (nothing waits longer than 1 ms, see src/hold.rs) and NEAR_TURNS 30 us.
+ * Spins until the release time and returns the clock reading that reached it. The verifier walks through every
+ * iteration and accepts only some thousands. So while the release time is more than NEAR ns away, an iteration reads
+ * the clock 17 times and compares once. At 30 ns a reading, FAR_TURNS last 1.5 ms (nothing waits longer than 1 ms, see
+ * src/hold.rs) and NEAR_TURNS 30 us.
  */
 #define NEAR 4000ull
 #define FAR_TURNS 3000
@@ -38,7 +42,7 @@ INLINE u64 hold(u64 at, u64 now, u64 *gaps)
 	for (int i = 0; i < FAR_TURNS; i++) {
 		if (now + NEAR >= at)
 			break;
-		/* Only to pass time. */
+		/* These readings only let time pass. */
 #pragma clang loop unroll(full)
 		for (int j = 0; j < 16; j++)
 			bpf_ktime_get_ns();

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs here need of the kernel, so that no header has to be installed. Numbers: linux/bpf.h. */
+/*
+ * Declarations of the kernel that the programs need, so that no kernel header has to be installed. The numbers
+ * are those of linux/bpf.h.
+ */
 #pragma once
 
 typedef unsigned char u8;
@@ -28,16 +31,22 @@ static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, u32 offset, void *buf, u3
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Keeps the compiler from merging the checked value with another that the verifier has lost track of. */
+/*
+ * Makes the compiler use the register whose value was checked. Otherwise it may use a copy, whose bounds the
+ * verifier does not know.
+ */
 #define PIN(x) asm volatile("" : "+r"(x))
 
-/* Frames up to this are copied word by word, which is faster than the helper's way for any length. */
+/*
+ * Frames up to this length, in bytes, are copied word by word: this is faster than the helper, which copies any length.
+ */
 #define SHORT 128u
 
 /*
- * READ_SHORT copies a frame of 8 to SHORT bytes into memory of at least SHORT + 8 bytes, WRITE_SHORT copies such memory into the
- * frame; the last word overlaps the one before. Zero if the frame is shorter. Each bound is compared with the end of the frame in
- * the form that the verifier follows, so both are macros: it loses what it knows of a pointer that is an argument.
+ * READ_SHORT copies a frame of 8 to SHORT bytes into memory of at least SHORT + 8 bytes. WRITE_SHORT copies such memory
+ * into the frame. The last word overlaps the word before it. The result is zero if the frame is shorter than `len`.
+ * Both are macros, because the verifier must see each comparison with the end of the frame, and it loses the bounds of
+ * a pointer that is passed as an argument.
  */
 #define READ_SHORT(ctx, len, to) ({ \
 	const u8 *frame_ = (void *)(long)(ctx)->data, *end_ = (void *)(long)(ctx)->data_end; \
@@ -68,11 +77,14 @@ static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, u32 offset, void *buf, u3
 })
 
 /*
- * PUBLISH adds to a counter that another processor reads: what was written before is visible there, and what was read before may be
- * overwritten there (a release store). OBSERVE reads such a counter: later reads see nothing older (an acquire load). On processors that
- * keep loads and stores in order (build.rs says which), a plain store and a plain load do this. On others an addition that returns the old
- * value does: it is a full barrier, and -mcpu=v3 knows no weaker one. It costs half the receive rate (decision 0005), so not everywhere.
- * tests/memory_order explores both.
+ * PUBLISH adds to a counter that another processor reads (a release store). A processor that sees the new value also
+ * sees all writes before PUBLISH, and may overwrite what was read before it. OBSERVE reads such a counter (an acquire
+ * load): later reads see at least what was written before that value was published.
+ *
+ * On processors that keep loads and stores in order (build.rs says which), a plain store and a plain load are
+ * enough. Other processors need an atomic addition that returns the old value: it is a full barrier, and -mcpu=v3
+ * has no weaker one. It halves the receive rate (decision 0005), so it is used only where it is needed.
+ * tests/memory_order explores both variants.
  */
 #ifdef ORDERED_STORES
 #define PUBLISH(counter, more) do { \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Reads headers for the flow meter: of what is plain, the few bytes a flow is told by go into a ring (rings.h); of the rest,
- * the beginning of the frame, for user space to read.
+ * Parses headers for the flow meter. Of a plain frame it writes into a ring (rings.h) only the few fields that a flow
+ * is made of (`struct header`). Of any other frame it writes the beginning, and user space parses it.
  *
- * Plain is: Ethernet, at most two VLAN tags, IPv4 without options or IPv6 without extension headers, not a fragment, all
- * of it there, with TCP, UDP, SCTP, ICMP or ICMPv6 inside; but not the UDP ports of tunnels. What user space makes of a plain
- * frame and of its header here is the same, and a test holds them together.
- * layout/meter.h states where src/parse/unified.rs of `flow` finds what `struct header` has.
+ * A plain frame is: Ethernet with at most two VLAN tags, IPv4 without options or IPv6 without extension headers,
+ * complete and not a fragment, with TCP, UDP, SCTP, ICMP or ICMPv6 inside, but not to a UDP port of a tunnel. User
+ * space gets the same result from a plain frame as from the fields that are written here; a test compares them.
+ * layout/meter.h states the offsets at which src/parse/unified.rs of `flow` reads `struct header`.
  */
 #include "rings.h"
 
@@ -31,8 +31,8 @@ struct header {
 	u16 destination_port;
 	u16 vlan;
 	u16 inner_vlan;
-	u8 macs[12];	/* as in the frame */
-	u32 content;	/* see parse/content.rs of `flow` */
+	u8 macs[12];	/* destination and source, as in the frame */
+	u32 content;	/* hash of the packet, see parse/content.rs of `flow` */
 	u8 addresses[];	/* source, destination: 8 bytes of IPv4, 32 of IPv6 */
 };
 
@@ -47,7 +47,7 @@ struct header {
 MAP(settings);
 MAP(rings);
 
-/* What the headers above IP said. */
+/* Facts about the frame and its VLAN tags. */
 struct link {
 	const u8 *frame, *end;
 	u64 now;
@@ -61,7 +61,7 @@ struct transport {
 	u32 content;
 };
 
-/* Of the payload of an IP packet, of which there are eight bytes at least. */
+/* Hashes the payload of an IP packet, which has at least eight bytes. */
 INLINE u32 content(const u8 *at, const u8 *end, u8 protocol, u64 identification, u32 bytes)
 {
 	u64 word = 0, last = 0;
@@ -74,7 +74,10 @@ INLINE u32 content(const u8 *at, const u8 *end, u8 protocol, u64 identification,
 	return second >> 32;
 }
 
-/* Reads ports and the like; zero if that is for user space. `bytes` are those of the packet from `at` on. */
+/*
+ * Reads the transport header at `at`. Zero if user space has to parse the frame. `bytes`: length of the
+ * packet from `at` on.
+ */
 INLINE int read_transport(const u8 *at, const u8 *end, u8 protocol, u64 identification, u32 bytes,
 	struct transport *t)
 {
@@ -82,7 +85,7 @@ INLINE int read_transport(const u8 *at, const u8 *end, u8 protocol, u64 identifi
 		return 0;
 	t->flags = 0;
 	t->content = content(at, end, protocol, identification, bytes);
-	/* Type and code stand in the destination port, as in NetFlow. */
+	/* As in NetFlow, ICMP type and code are in the destination port. */
 	if (protocol == ICMP || protocol == ICMPV6) {
 		t->source_port = 0;
 		t->destination_port = BE16(at);
@@ -127,14 +130,17 @@ INLINE void end(struct ring *ring, u32 len)
 	PUBLISH(ring->written, sizeof(struct record) + ((len + 7u) & ~7u));
 }
 
-/* Nonzero if the frame is dealt with, be it that it found no room. */
+/* Writes the fields of an IPv4 packet. Zero if user space has to parse the frame; nonzero also if the ring was full. */
 INLINE int v4(const u8 *ip, struct ring *ring, const struct link *l)
 {
 	struct transport t;
-	/* No options (five words of header); neither more fragments nor an offset (RFC 791): a fragment may have no ports. */
+	/*
+	 * Only packets without options (a header of five words) and without "more fragments" or a fragment offset (RFC
+	 * 791): a fragment may have no ports.
+	 */
 	if (ip + 28 > l->end || ip[0] != 0x45 || BE16(ip + 6) & 0x3fff)
 		return 0;
-	/* A length that does not fit the frame, or leaves no room for ports, is for user space to judge. */
+	/* User space has to judge a length that exceeds the frame or is too short for ports. */
 	u32 total = BE16(ip + 2);
 	if (total < 28 || ip - l->frame + total > l->full)
 		return 0;
@@ -184,14 +190,14 @@ INLINE int is_vlan(u32 type)
 	return type == 0x8100 || type == 0x88a8 || type == 0x9100;
 }
 
-/* Nonzero if the frame is dealt with. */
+/* Writes the fields of a plain frame. Zero if the frame is not plain, so that user space has to parse it. */
 INLINE int put_header(struct xdp_md *ctx, struct ring *ring, u64 now)
 {
 	struct link l = {
 		.frame = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end, .now = now,
 		.full = bpf_xdp_get_buff_len(ctx),
 	};
-	/* Two tags and the shortest IP packet of interest; shorter frames are few. */
+	/* No plain frame is shorter: Ethernet and 28 bytes of IPv4. Two VLAN tags end within these bytes, too. */
 	if (l.frame + 42 > l.end)
 		return 0;
 	const u8 *ip = l.frame + 14;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Receives: every frame, with the time it came, into a ring (rings.h).
- * A filter, if there is one, is a program of its own in front, which calls this one for frames that pass.
+ * Receives: copies every frame, with its arrival time, into a ring (rings.h).
+ * A filter is a separate program that runs first and calls this one for the frames that pass.
  */
 #include "rings.h"
 

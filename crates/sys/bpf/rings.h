@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Rings into which programs put what arrives, for user space to map. One ring per processor, because a processor runs one
- * instance of a program at a time: each ring has one writer and one reader.
+ * Rings into which the programs write received frames, and which user space maps. There is one ring per processor,
+ * because a processor runs one instance of a program at a time: so each ring has one writer and one reader.
  *
- * What finds no room is counted, never waited for. Whether frames go on to the kernel's stack is a setting.
- * layout/rings.h states where user space finds all this.
+ * A frame that finds its ring full is counted and not written; the program never waits. A setting says whether frames
+ * continue to the kernel's network stack. layout/rings.h states the offsets that user space uses.
  */
 #pragma once
 #include "kernel.h"
@@ -13,25 +13,25 @@
 #define LONGEST 9600u
 
 struct ring {
-	u64 written;	/* bytes ever written; the writer's */
-	u64 dropped;	/* frames, for want of room */
+	u64 written;	/* bytes written so far; only the program writes it */
+	u64 dropped;	/* frames that found the ring full */
 	u64 pad0[6];
-	u64 read;	/* bytes ever read; the reader's */
+	u64 read;	/* bytes read so far; only user space writes it */
 	u64 pad1[503];
-	u8 data[RING_BYTES + 16384]; /* a record may run over the end: nothing wraps inside */
+	u8 data[RING_BYTES + 16384]; /* a record may continue behind RING_BYTES: no record wraps */
 };
 
 struct record {
 	u64 time;	/* CLOCK_MONOTONIC, ns */
-	u32 full_len;	/* as it came */
-	u32 len;	/* as it is here; with HEADER, it is no frame but what was read of one */
+	u32 full_len;	/* length of the received frame, bytes */
+	u32 len;	/* bytes that follow: of the frame or, with the bit HEADER, of a parsed header */
 };
 
 #define HEADER 0x80000000u
 
 struct settings {
-	u32 snap;	/* bytes of a frame to keep at most */
-	u32 answer;	/* what becomes of a frame afterwards; BY_KIND: what neighbours say goes on */
+	u32 snap;	/* maximum number of bytes of a frame to write */
+	u32 answer;	/* XDP action for a frame after it was written; with BY_KIND, by_kind decides */
 };
 
 #define BY_KIND 255u
@@ -52,10 +52,10 @@ struct settings {
 			return XDP_DROP;						\
 	} while (0)
 
-/* ARP, ICMP and ICMPv6, behind at most four VLAN tags, go on. */
+/* Passes ARP, ICMP and ICMPv6, behind at most four VLAN tags, to the kernel's stack. Drops all other frames. */
 INLINE int by_kind(struct xdp_md *ctx)
 {
-	/* To the IPv4 protocol behind four tags. The shortest ARP frame has 42 bytes (a virtual cable does not pad). */
+	/* Ends after the IPv4 protocol behind four tags. Even an unpadded ARP frame (veth) is longer: 42 bytes. */
 	u8 head[40];
 	if (bpf_xdp_load_bytes(ctx, 0, head, sizeof(head)))
 		return XDP_DROP;
@@ -72,21 +72,27 @@ INLINE int answer(struct xdp_md *ctx, const struct settings *s)
 	return UNLIKELY(s->answer == BY_KIND) ? by_kind(ctx) : (int)s->answer;
 }
 
-/* Room for a record with this many bytes; none if the reader is behind. */
+/* Returns the place of a record with `len` bytes; zero if the ring is full, which counts as a drop. */
 INLINE struct record *room(struct ring *ring, u32 len)
 {
 	u64 written = ring->written;
 	u64 need = sizeof(struct record) + ((len + 7u) & ~7u);
-	/* An old value of `read` only makes the ring look fuller. What is written below depends on it, so it cannot come before it. */
+	/*
+	 * An old value of `read` only makes the ring look fuller than it is. The record is written only if this
+	 * comparison permits it, so no write can come before the load.
+	 */
 	if (UNLIKELY(written + need - READ_ONCE(ring->read) > RING_BYTES)) {
 		ring->dropped += 1;
 		return 0;
 	}
-	/* `written` is a multiple of 8. The mask shows the verifier that the record begins inside; it may end in the spare bytes behind. */
+	/*
+	 * `written` is a multiple of 8. The mask shows the verifier that the record begins inside the ring; it may end
+	 * in the spare bytes behind the ring.
+	 */
 	return (void *)(ring->data + (written & (RING_BYTES - 8)));
 }
 
-/* Puts the first bytes of a frame into a ring, as many as the settings say. */
+/* Writes the first bytes of a frame into a ring: at most `snap`, and at most LONGEST. */
 INLINE void put_frame(struct xdp_md *ctx, struct ring *ring, const struct settings *s, u64 now)
 {
 	u32 full = bpf_xdp_get_buff_len(ctx);
@@ -101,7 +107,10 @@ INLINE void put_frame(struct xdp_md *ctx, struct ring *ring, const struct settin
 	record->time = now;
 	record->full_len = full;
 	record->len = len;
-	/* The verifier must see the bound of this very register: clang would otherwise use one that it has not followed. */
+	/*
+	 * The verifier must see the bound of this very register: otherwise clang uses a copy, whose bound the
+	 * verifier does not know.
+	 */
 	PIN(len);
 	u8 *bytes = (void *)(record + 1);
 	if ((len < 8 || len > SHORT || !READ_SHORT(ctx, len, bytes)) && len > 0)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Sends: run on frames of the kernel's own ("live frames"), each call makes one test frame or none.
+ * Sends test frames. The kernel runs this program on frames that it makes itself ("live frames"); each call makes one
+ * test frame or none.
  *
- * User space says what is due in *runs*: so many frames of one shape, from this number on, due at this time and then
- * every so often. A call with nothing due returns at once; the kernel calls again. So user space keeps the schedule and
- * can stop at any frame, and this program makes the bytes:
+ * User space writes the schedule as *runs*. A run is a number of frames of one shape (a layout of frames) at a
+ * fixed interval, with the sequence number and the due time of the first frame. A call without a due frame returns
+ * at once, and the kernel calls again. So user space controls the schedule and can stop at any frame, and this
+ * program makes the bytes:
  *
  *   image of the shape -> fields that vary -> tag (number, time, mark) -> checksums -> into the frame -> out
  *
- * A frame's memory may have been changed by whoever received it last: every byte is written every time.
- * layout/send.h states where user space finds all this.
+ * The kernel reuses the memory of frames, and a receiver may have changed it, so every call writes every byte.
+ * layout/send.h states the offsets that user space uses.
  */
 #include "kernel.h"
 
@@ -22,10 +24,10 @@
 #define REUSES 8
 
 struct run {
-	u64 due;	/* of its first frame, CLOCK_MONOTONIC ns */
-	u64 step;	/* from frame to frame, ns << 20 */
-	u64 number;	/* of its first frame */
-	u64 cutoff;	/* at or after this, its frames stay unsent */
+	u64 due;	/* due time of its first frame, CLOCK_MONOTONIC ns */
+	u64 step;	/* time from one frame to the next, ns << 20 */
+	u64 number;	/* sequence number of its first frame */
+	u64 cutoff;	/* its frames that are not sent before this time stay unsent */
 	u32 count;
 	u32 shape;
 	u64 pad[3];
@@ -33,19 +35,19 @@ struct run {
 
 struct control {
 	/* user space writes */
-	u64 pushed;	/* runs ever */
+	u64 pushed;	/* runs written so far */
 	u64 stop;
 	u64 key;
 	u64 late_after;
 	u32 ifindex;
 	u32 batch;
-	u64 slack;	/* a sender that is this late is on time */
-	u64 part;	/* while it catches up, this part of the time that passes is made good */
-	u64 tolerance;	/* how much nearer than planned frames may be to those before them */
+	u64 slack;	/* lateness up to which the sender counts as on time, ns */
+	u64 part;	/* the lag shrinks by 1/part of the time that passes */
+	u64 tolerance;	/* how much closer than planned a frame may be to earlier frames, ns */
 	/* the program writes */
-	u64 popped;	/* runs ever begun */
-	u64 index;	/* frames of the current run gone */
-	u64 left;	/* frames of the current run to go */
+	u64 popped;	/* runs begun so far */
+	u64 index;	/* frames of the current run that were sent */
+	u64 left;	/* frames of the current run that are not sent yet */
 	u64 calls;
 	u64 built;
 	u64 batch_first; /* when the first frame of this batch was made */
@@ -53,42 +55,42 @@ struct control {
 	u64 failed;	/* frames that could not be made */
 	struct run now;
 	u64 bounds_max;
-	u64 clock;	/* last reading */
-	u64 reused;	/* frames made since */
+	u64 clock;	/* last reading of the clock */
+	u64 reused;	/* frames made with this reading */
 	u64 lag;	/* how far behind the sender was at `since` */
 	u64 since;
-	u64 bar;	/* how late a frame has to be to keep its distance from those before it */
-	u64 ahead;	/* frames that left nearer to those before them than that */
-	u64 ahead_due;	/* when the last frame was due, if it left ahead */
-	u64 bounds[BUCKETS]; /* frames by how long after their stamp they were handed over, at most */
-	u64 window;	/* time over which the sender adds up its hold-ups */
-	u64 hold_up;	/* a sender that loses too much time makes good hold-ups of this length at once */
+	u64 bar;	/* lateness that a frame needs to keep its planned distance from earlier frames */
+	u64 ahead;	/* frames that left closer to earlier frames than that */
+	u64 ahead_due;	/* due time of the last frame if it left ahead; otherwise 0 */
+	u64 bounds[BUCKETS]; /* frames by the longest possible time from their timestamp to the driver */
+	u64 window;	/* time over which the sender adds up its hold-ups, ns */
+	u64 hold_up;	/* longest hold-up that a starved sender catches up at once, ns */
 	u64 window_start;
 	u64 lost;	/* sum of the hold-ups in this window */
 	u64 excess;	/* delay of the last frame beyond the lag */
-	u64 starved;	/* whether the last window lost more than a window can make good */
+	u64 starved;	/* whether the last window lost more time than a window can catch up */
 	u64 pad2[4096 / 8 - 8 - 8 - 8 - 8 - BUCKETS - 6];
 	struct run runs[RUNS];
 };
 
 struct lane {
 	u64 frames, bytes, first, last, late, error_max, pad[2];
-	u64 errors[BUCKETS]; /* frames by how long after their instant they were made */
+	u64 errors[BUCKETS]; /* frames by the time from their due time to their making */
 };
 
 struct check {
-	u32 base;	/* sum of what does not vary */
+	u32 base;	/* sum of the bytes that do not vary */
 	u16 at;
 	u8 bad, never_zero;
-	u8 tag_words;	/* which words of the tag it covers */
-	u8 tag_swapped;	/* the tag is at an odd offset from where it starts */
-	u8 into;	/* later checksums that cover this one */
+	u8 tag_words;	/* bit mask of the words of the tag that it covers */
+	u8 tag_swapped;	/* the tag is at an odd offset from the first byte that it covers */
+	u8 into;	/* bit mask of the later checksums that cover this one */
 	u8 pad;
 };
 
 struct shape {
 	u32 lane, len, image_len, fill, fill_at, fill_len, tag_at, tag_len, ops_from, ops, checks_used, stream;
-	u8 tail[16];	/* what does not vary of the tag */
+	u8 tail[16];	/* bytes of the tag that do not vary */
 	struct check checks[CHECKS];
 	u8 image[IMAGE];
 } __attribute__((aligned(8)));
@@ -120,7 +122,10 @@ MAP(scratch);
 
 INLINE u64 big64(u64 x) { return __builtin_bswap64(x); }
 
-/* By words of 8 bytes. The compiler would copy bytes: it cannot know that both pointers are aligned. */
+/*
+ * Copies 64 bytes in words of 8. The compiler would copy single bytes, because it cannot know that
+ * both pointers are aligned.
+ */
 INLINE void copy_64(void *to, const void *from)
 {
 	u64 *a = to;
@@ -149,7 +154,7 @@ INLINE u64 mix(u64 seed, u64 n)
 	return finalise(finalise(seed + 0x9e3779b97f4a7c15ull) ^ n * 0x9e3779b97f4a7c15ull);
 }
 
-/* The upper half of a 128-bit product, from four products of 32 bits: BPF multiplies 64 bits only. */
+/* The upper half of a 128-bit product, from four products of 32 bits: BPF has no product of more than 64 bits. */
 INLINE u64 multiply_high(u64 a, u64 b)
 {
 	u64 a0 = a & 0xffffffff, a1 = a >> 32, b0 = b & 0xffffffff, b1 = b >> 32;
@@ -189,7 +194,7 @@ INLINE u32 bucket_of(u64 v)
 	return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
-/* The value of a field in frame `n`. */
+/* Computes the value of a field in frame `n`; nonzero on failure. */
 INLINE int evaluate(const struct op *op, u64 n, u64 *hi, u64 *lo)
 {
 	u64 i = op->count ? n % op->count : n;
@@ -202,7 +207,7 @@ INLINE int evaluate(const struct op *op, u64 n, u64 *hi, u64 *lo)
 		*lo = value->lo;
 		return 0;
 	}
-	/* start +/- step * i, modulo 2^128: a half that has become smaller than what was added to it has carried. */
+	/* start +/- step * i, modulo 2^128. A sum that is smaller than one of its parts has carried. */
 	if (op->kind == STEP_UP || op->kind == STEP_DOWN) {
 		u64 low = op->step_lo * i;
 		u64 high = multiply_high(op->step_lo, i) + op->step_hi * i;
@@ -221,7 +226,7 @@ INLINE int evaluate(const struct op *op, u64 n, u64 *hi, u64 *lo)
 		*lo = mix(~op->seed, i);
 		return 0;
 	}
-	/* step_lo is the number of values to draw from: the upper half of the product scales the draw without a division. */
+	/* step_lo is the number of possible values: the upper half of the product scales the draw, which needs no division. */
 	u64 part = multiply_high(drawn, op->step_lo);
 	*lo = op->start_lo + part;
 	*hi = op->start_hi + (*lo < part);
@@ -256,7 +261,7 @@ INLINE u32 tag_sum(const struct check *check, const u32 *words)
 INLINE u32 finish(struct scratch *s, const struct check *check, u64 sum, const u32 *words)
 {
 	u32 value = ~fold(sum + check->base + tag_sum(check, words)) & 0xffff;
-	/* A wrong checksum must be neither right nor zero: in UDP, zero means that there is none (RFC 768). */
+	/* A checksum that is wrong on purpose must not be right or zero: in UDP, zero means no checksum (RFC 768). */
 	if (check->bad)
 		value = value == 0x5555 ? 0xaaaa : value ^ 0x5555;
 	else if (value == 0 && check->never_zero)
@@ -277,7 +282,10 @@ INLINE int vary(struct scratch *s, const struct shape *shape, u64 n, struct sums
 		u64 hi = 0, lo = 0;
 		if (!op || evaluate(op, n, &hi, &lo))
 			return -1;
-		/* Even, so that the words of the window are the checksum's words; `image` has 32 bytes behind it for a window at its end. */
+		/*
+		 * The offset is even, so that the 16-bit words of the window are words of the checksum. `image` has 32
+		 * spare bytes for a window at its end.
+		 */
 		u32 at = op->at & (IMAGE - 2), shift = op->shift & 63, part;
 		u64 *window = (void *)(s->image + at);
 		hi &= op->mask_hi;
@@ -297,8 +305,8 @@ INLINE int vary(struct scratch *s, const struct shape *shape, u64 n, struct sums
 }
 
 /*
- * Makes the tag as wire::tag does, which a test compares, and leaves its words for the checksums. words[1] of the long tag is the stream:
- * it does not vary and is in the checksum's base.
+ * Makes the tag as wire::tag does (a test compares both), and stores its words for the checksums. words[1] of the tag
+ * of 16 bytes is the stream: it does not vary, so it is in the base of the checksum.
  */
 INLINE void stamp(struct scratch *s, const struct shape *shape, u64 key, u64 n, u64 now, u32 *words)
 {
@@ -333,7 +341,7 @@ INLINE int write_frame(struct xdp_md *ctx, struct scratch *s, const struct shape
 	if (change && bpf_xdp_adjust_tail(ctx, change))
 		return -1;
 	u32 len = shape->image_len, at = shape->tag_at;
-	/* A small frame is whole in the image: one copy. */
+	/* A small frame fits into the image with its tag, so one copy is enough. */
 	int whole = shape->fill_len == 0 && at <= IMAGE;
 	if (whole && shape->tag_len == 16)
 		copy_16(s->image + at, s->tail);
@@ -362,7 +370,7 @@ INLINE int write_frame(struct xdp_md *ctx, struct scratch *s, const struct shape
 	return 0;
 }
 
-/* Makes frame `n` of a shape. */
+/* Makes frame `n` of a shape; nonzero on failure. */
 INLINE int make(struct xdp_md *ctx, const struct shape *shape, u64 key, u64 n, u64 now)
 {
 	u32 zero = 0, words[8] = {};
@@ -380,7 +388,7 @@ INLINE int make(struct xdp_md *ctx, const struct shape *shape, u64 key, u64 n, u
 	if (vary(s, shape, n, &sums))
 		return -1;
 	stamp(s, shape, key, n, now, words);
-	/* Inner before outer: a finished checksum is part of what the later ones cover (`into`). */
+	/* Inner checksums come first, because later ones may cover them (`into`). */
 	u32 checks = shape->checks_used;
 	if (checks > 0)
 		add(&sums, shape->checks[0].into, finish(s, &shape->checks[0], sums.s0, words));
@@ -394,8 +402,8 @@ INLINE int make(struct xdp_md *ctx, const struct shape *shape, u64 key, u64 n, u
 }
 
 /*
- * The kernel hands a batch to the driver before it begins the next. So the first call of a batch bounds when the frames of the last one
- * were handed over: by then at the latest.
+ * The kernel hands a batch to the driver before it begins the next batch. So at the first call of a batch, all frames
+ * of the batch before it have been handed over; this gives the upper bound that is counted here.
  */
 INLINE void end_batch(struct control *c, u64 now)
 {
@@ -438,14 +446,17 @@ INLINE u64 read_clock(struct control *c)
 	return c->clock;
 }
 
-/* How far behind its schedule the sender has to stay. */
+/* How far behind its schedule the sender must stay, so that it does not catch up too fast. */
 INLINE u64 lag_at(const struct control *c, u64 now)
 {
 	u64 made_good = (now - c->since) / (c->part ? c->part : 1);
 	return c->lag > made_good ? c->lag - made_good : 0;
 }
 
-/* Adds a delay beyond the lag to the hold-ups of this window. It may be the rest of an earlier one. */
+/*
+ * Adds the delay of a frame beyond the lag to the hold-ups of this window. Only its growth since the last frame counts:
+ * the rest is an earlier hold-up.
+ */
 INLINE void add_delay(struct control *c, u64 excess, u64 now)
 {
 	u64 elapsed = now - c->window_start, held_up;
@@ -460,8 +471,9 @@ INLINE void add_delay(struct control *c, u64 excess, u64 now)
 }
 
 /*
- * Whether the frame that is due at `due` may leave. The same rule as in engine's sender/catch_up.rs: after a stall the sender is at most
- * `1 / part` faster than planned, until it is on time again; if it loses too much time for that, it makes good short hold-ups at once.
+ * Whether the frame that is due at `due` may leave. The rule is that of engine's sender/catch_up.rs: after a stall the
+ * sender is at most `1 / part` faster than planned, until it is on time again. If it loses too much time for that, it
+ * catches up short hold-ups at once.
  */
 INLINE int may_leave(struct control *c, u64 due, u64 now)
 {
@@ -484,7 +496,7 @@ INLINE int may_leave(struct control *c, u64 due, u64 now)
 	return behind >= lag;
 }
 
-/* Counts a frame that leaves sooner after those before it than planned, as engine's sender/ahead.rs does. */
+/* Counts a frame that leaves closer to earlier frames than planned, as engine's sender/ahead.rs does. */
 INLINE void measure_distance(struct control *c, u64 due, u64 now)
 {
 	u64 late = now - due;
@@ -502,11 +514,11 @@ INLINE void measure_distance(struct control *c, u64 due, u64 now)
 	}
 }
 
-/* Takes the next run, if there is one. */
+/* Begins the next run; zero if there is none. */
 INLINE int next_run(struct control *c)
 {
 	u64 popped = c->popped;
-	/* A call that finds nothing is followed by the next at once: only a run that is there is worth a barrier. */
+	/* Calls without a run are frequent, so the barrier (OBSERVE) is used only after a new run was seen. */
 	if (popped == READ_ONCE(c->pushed) || popped == OBSERVE(c->pushed))
 		return 0;
 	c->now = c->runs[popped & (RUNS - 1)];
@@ -524,7 +536,7 @@ int send(struct xdp_md *ctx)
 	if (!c)
 		return XDP_DROP;
 	u64 calls = c->calls, now = c->clock;
-	/* The kernel runs whole batches, a power of two: this is the first call of one. */
+	/* Whether this is the first call of a batch. A batch has `batch` calls, a power of two. */
 	int first = !(calls & (c->batch - 1));
 	WRITE_ONCE(c->calls, calls + 1);
 	if (first) {
@@ -533,11 +545,15 @@ int send(struct xdp_md *ctx)
 	}
 	if (READ_ONCE(c->stop) || (!c->left && !next_run(c)))
 		return XDP_DROP;
-	/* From the run's origin each time: rounding does not add up. A run lasts 20 ms at most, so the product fits. */
+	/*
+	 * Computed from the due time of the run's first frame, so that rounding errors do not add up. A run lasts at
+	 * most 20 ms, so the product fits into 64 bits.
+	 */
 	u64 due = c->now.due + (c->index * c->now.step >> 20);
 	/*
-	 * A frame that was due at the last reading needs no new one, for up to REUSES frames. A reading takes 30 ns, a fifth of a frame; these
-	 * frames leave together, later than any reading, and the bound of their batch covers that (decision 0005).
+	 * If a frame was already due at the last clock reading, that reading is used again, for up to REUSES frames: a
+	 * reading takes 30 ns, a fifth of the time for a frame. These frames leave together, later than the reading;
+	 * the bound of their batch covers that (decision 0005).
 	 */
 	if (now < due || c->reused >= REUSES) {
 		now = read_clock(c);

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A tap: what arrives at one interface leaves at another, and copies of it at further ones. Each direction has instances of
- * its own of `plain` and `copy`, each mirror one of `mirror` per direction; they differ in their `orders` and maps alone.
+ * A tap: frames that arrive at one interface leave at another one, and copies of them at the mirrors. Each direction
+ * has its own instances of `plain` and `copy` (or `record`), and each mirror has one instance of `mirror` for each
+ * direction. The instances differ only in their `orders` and maps.
  *
  *   arrives -> copy --> peer                       the frame itself, never changed
  *                   \-> mirror (per copy): cut, trailer, new destination -> its interface
  *                   \-> rings (rings.h), for a process that writes them to a file
  *
- * The frame that is forwarded is the last of the exits, so it is the one that the kernel does not clone. What the driver makes
- * of frames handed to it is visible to `handed` and `refused` only, at the kernel's tracepoints.
- * layout/tap.h states where user space finds all this; the trailer is known to wire/src/trailer.rs.
+ * The peer is the last exit, because the kernel clones the frame for every exit but the last. Only `handed` and
+ * `refused` see whether a frame was sent or dropped behind this program; they run at tracepoints of the kernel.
+ * layout/tap.h states the offsets that user space uses; wire/src/trailer.rs describes the trailer.
  */
 #include "rings.h"
 
 #define MIRRORS 8u
-/* A clone has to fit a page with its headroom and the kernel's notes: longer frames are forwarded and not copied. */
+/*
+ * A clone must fit into a memory page, together with its headroom and the kernel's own data. Longer frames are
+ * forwarded and not copied.
+ */
 #define LONGEST_COPY 3500u
 #define TRAILER 24u
 
@@ -27,38 +31,38 @@ static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (vo
 static u64 (*bpf_ktime_get_tai_ns)(void) = (void *)208;
 
 struct orders {
-	u32 book;	/* where it counts */
+	u32 book;	/* index of its counters in `books` */
 	u32 direction;
-	u32 mirrors;	/* of a direction: exits besides the peer */
-	u32 capture;	/* of a direction: bytes of a frame for the rings */
-	u32 snap;	/* of a mirror: bytes of a frame to keep */
-	u32 longest;	/* of a mirror: bytes of a copy that it takes */
+	u32 mirrors;	/* for a direction: number of exits besides the peer */
+	u32 capture;	/* for a direction: maximum number of bytes of a frame in the rings */
+	u32 snap;	/* for a mirror: maximum number of bytes of a frame in a copy */
+	u32 longest;	/* for a mirror: length of the longest copy that its interface can send */
 	u32 trailer;
-	u32 rewrite;	/* of a mirror: whether copies go to station[0] */
-	u64 offset;	/* from the kernel's TAI to the time since 1970 */
-	u64 station[MIRRORS];	/* of a direction: MAC addresses that copies go to, 0 for none */
+	u32 rewrite;	/* for a mirror: whether copies get station[0] as their destination */
+	u64 offset;	/* what to add to the kernel's TAI clock for the time since 1970, ns */
+	u64 station[MIRRORS];	/* MAC addresses to which copies are sent, 0 for none */
 };
 
-/* Of a direction. Per processor, like all books. */
+/* Counters of a direction. Each processor has its own values of all counters in this file. */
 struct inbound {
 	u64 received, bytes;
-	u64 gone;	/* no peer any more */
-	u64 own;	/* copies that came back, or frames to the logger: forwarded, not copied */
+	u64 gone;	/* not forwarded: the peer's interface no longer exists */
+	u64 own;	/* forwarded, not copied: sent to a station that gets copies */
 	u64 too_long;	/* forwarded, not copied */
-	u64 other;	/* forwarded; the filter did not want them copied */
-	u64 wanted;	/* handed to all exits */
-	u64 unnoted;	/* copies without what a trailer is made of */
+	u64 other;	/* forwarded, not copied: no match with the filter, or no mirrors */
+	u64 wanted;	/* handed to the peer and to all mirrors */
+	u64 unnoted;	/* `wanted`, but without a note, so that no trailer can be made */
 };
 
-/* Of a mirror and a direction. */
+/* Counters of a mirror for one direction. */
 struct outbound {
 	u64 passed, bytes;
-	u64 too_long;	/* for the mirror */
-	u64 no_room;	/* for the trailer */
+	u64 too_long;	/* for the mirror's interface */
+	u64 no_room;	/* no space in the frame to make the copy with its trailer */
 	u64 rest[4];
 };
 
-/* What follows a frame from its arrival to its copies, in front of it. */
+/* Facts for the trailer: the metadata in front of a frame, from its arrival to its copies. */
 struct note {
 	u64 time;
 	u64 number;
@@ -71,7 +75,7 @@ MAP(peer);
 MAP(exits);
 MAP(rings);
 
-/* What this instance is to do, and where it counts. Both always exist; the check is for the verifier. */
+/* Settings and counters of this instance. Both always exist; only the verifier needs the checks. */
 INLINE struct orders *own_orders(void)
 {
 	u32 zero = 0;
@@ -91,7 +95,7 @@ INLINE int forward(struct inbound *book)
 	return answer;
 }
 
-/* Frames that the filter does not want copied, and all of a tap without mirrors. */
+/* Gets the frames that do not match the filter and, in a tap without mirrors, all frames. */
 SEC("plain")
 int on_plain(struct xdp_md *ctx)
 {
@@ -105,7 +109,10 @@ int on_plain(struct xdp_md *ctx)
 	return forward(book);
 }
 
-/* Whether the frame is for a station that copies go to: then it may be a copy that a switch has sent back. Copying it would loop. */
+/*
+ * Whether the frame is for a station that gets copies. It may then be a copy that a switch has sent back, and copying
+ * it again would make a loop.
+ */
 INLINE int is_own(struct xdp_md *ctx, const struct orders *o)
 {
 	u8 *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -165,7 +172,10 @@ INLINE int forward_and_copy(struct xdp_md *ctx, int records)
 	book->wanted += 1;
 	if (o->trailer && UNLIKELY(!note(ctx, o->direction)))
 		book->unnoted += 1;
-	/* The kernel clones the frame for every exit but the last. One clone that fails makes the redirect fail, hence LONGEST_COPY. */
+	/*
+	 * The kernel clones the frame for every exit but the last. If one clone fails, the whole redirect
+	 * fails: LONGEST_COPY prevents this.
+	 */
 	return bpf_redirect_map(&exits, 0, BROADCAST);
 }
 
@@ -175,14 +185,17 @@ int on_copy(struct xdp_md *ctx)
 	return forward_and_copy(ctx, 0);
 }
 
-/* The same, and into the rings. */
+/* As on_copy, but it also writes the frames into the rings. */
 SEC("record")
 int on_record(struct xdp_md *ctx)
 {
 	return forward_and_copy(ctx, 1);
 }
 
-/* On the peer's exit, where frames carry notes: the station behind would not merge packets whose metadata differ. */
+/*
+ * Runs at the peer's exit if frames carry notes, and removes them: otherwise the receiver could not merge packets
+ * (GRO), because their metadata differ.
+ */
 SEC("bare")
 int on_bare(struct xdp_md *ctx)
 {
@@ -212,9 +225,9 @@ INLINE int put_trailer(struct xdp_md *ctx, const struct orders *o, const struct 
 #define PIECE 128u
 
 /*
- * Makes a frame whose memory ends where it ends as long as it is to be: its first `kept` bytes are moved into the room in front of it,
- * and what follows them is for the trailer. A clone has room behind it; but where the peer is passed over, the last of the mirrors gets
- * the frame itself, in the memory that its driver gave it.
+ * Makes space for the trailer in a frame without free memory behind it: moves its first `kept` bytes into the headroom,
+ * so that the trailer can follow them. A clone has free memory behind it. But if the kernel skips the peer, the last
+ * mirror gets the frame itself, in the memory of the driver that received it.
  */
 INLINE int move_forward(struct xdp_md *ctx, u32 kept)
 {
@@ -227,7 +240,7 @@ INLINE int move_forward(struct xdp_md *ctx, u32 kept)
 			break;
 		if (len > PIECE)
 			len = PIECE;
-		/* It is from 1 to PIECE already; the verifier wants to see it. */
+		/* `len` is already from 1 to PIECE, but the verifier must see it. */
 		len -= 1;
 		PIN(len);
 		len = (len & (PIECE - 1)) + 1;
@@ -237,7 +250,7 @@ INLINE int move_forward(struct xdp_md *ctx, u32 kept)
 	return 1;
 }
 
-/* Makes a frame of `full` bytes, of which `kept` are kept, as long as it is to be. */
+/* Changes the length of a frame from `full` to `total` bytes; its first `kept` bytes stay. */
 INLINE int resize(struct xdp_md *ctx, u32 full, u32 kept, u32 total)
 {
 	if (total == full || !bpf_xdp_adjust_tail(ctx, (int)total - (int)full))
@@ -288,15 +301,18 @@ int on_mirror(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* What the tracepoint programs look for: the interfaces of the tap, and where the kernel keeps an interface's number (from its BTF). */
+/*
+ * Settings of the tracepoint programs: the interfaces of the tap, and the offsets at which this kernel stores the
+ * number and the namespace of an interface (from its BTF).
+ */
 struct places {
-	u32 number_at;	/* in struct net_device */
-	u32 net_at;	/* in struct net_device */
-	u32 space_at;	/* the namespace's number, in struct net */
-	u32 space;	/* of the tap */
-	u32 index[2 + MIRRORS];	/* the two sides, then the mirrors; 0 for none */
-	u32 book;	/* of the first side's first exit; then each side's exits in the order above */
-	u32 failures;	/* book of the first side's failed redirects */
+	u32 number_at;	/* offset of the interface number in struct net_device */
+	u32 net_at;	/* offset of the namespace pointer in struct net_device */
+	u32 space_at;	/* offset of the namespace number in struct net */
+	u32 space;	/* namespace number of the tap */
+	u32 index[2 + MIRRORS];	/* interface numbers of the two sides, then of the mirrors; 0 for none */
+	u32 book;	/* index of the counters of the first side's first exit; all other exits follow */
+	u32 failures;	/* index of the counters of the first side's failed redirects; the second side follows */
 };
 
 struct handed_book {
@@ -306,13 +322,13 @@ struct handed_book {
 
 struct failures {
 	u64 down, too_long, memory, other;
-	u64 deaf;	/* the peer takes no redirected frames */
+	u64 deaf;	/* the peer accepts no redirected frames */
 	u64 rest[3];
 };
 
 MAP(places);
 
-/* Which of the tap's interfaces a device is; negative if none. */
+/* Position of a device in `index`; negative if it is none of the first `most` interfaces of the tap. */
 INLINE int place_of(const struct places *p, u64 device, u32 most)
 {
 	u32 number = 0;
@@ -333,7 +349,7 @@ INLINE int is_here(const struct places *p, u64 device)
 	       !bpf_probe_read_kernel(&space, 4, (void *)(net + p->space_at)) && space == p->space;
 }
 
-/* xdp_devmap_xmit: from, to, sent, dropped, error. */
+/* Arguments of the tracepoint xdp_devmap_xmit: from device, to device, frames sent, frames dropped, error. */
 SEC("handed")
 int on_handed(const u64 *args)
 {
@@ -357,7 +373,7 @@ int on_handed(const u64 *args)
 	return 0;
 }
 
-/* xdp_redirect_err: device, program, target, error, ... */
+/* Arguments of the tracepoint xdp_redirect_err: device, program, target, error, and others. */
 SEC("refused")
 int on_refused(const u64 *args)
 {
@@ -372,7 +388,7 @@ int on_refused(const u64 *args)
 	struct failures *book = bpf_map_lookup_elem(&books, &at);
 	if (!book)
 		return 0;
-	/* ENETDOWN, EMSGSIZE, ENOMEM, EOPNOTSUPP: the kernel's answers before it asks the driver. */
+	/* ENETDOWN, EMSGSIZE, ENOMEM, EOPNOTSUPP: errors of the kernel before it calls the driver. */
 	int error = -(int)args[3];
 	if (error == 100)
 		book->down += 1;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Runs on frames of the kernel's own ("live frames"): each call writes the next frame of a train, waits for its release time and sends it.
+ * Runs on frames that the kernel makes itself ("live frames"): each call writes the next frame of a train, waits for
+ * its release time and sends it.
  *
- * A frame that is due later than a call may wait is left: the call ends without it, and user space calls again. layout/train.h states
- * where user space finds all this.
+ * If the frame is due later than a call may wait, the call sends nothing; user space runs the program again.
+ * layout/train.h states the offsets that user space uses.
  */
 #include "hold.h"
 
@@ -11,9 +12,9 @@
 #define LONGEST 3300u
 
 struct train {
-	u64 next;	/* frames ever sent off; user space reads */
-	u64 end;	/* frames to be sent off by the end of this call; user space writes */
-	u64 most;	/* ns a frame may wait here */
+	u64 next;	/* frames sent or failed so far; user space reads it */
+	u64 end;	/* the value of `next` at which calls send no more; user space writes it */
+	u64 most;	/* longest wait for a frame's release time, ns */
 	u64 failed;	/* frames that could not be made */
 	u32 ifindex, pad0;
 	u64 pad[507];
@@ -39,8 +40,8 @@ int send_off(struct xdp_md *ctx)
 	u64 next = t->next, now = bpf_ktime_get_ns(), gaps = 0;
 	struct slot *slot = &t->slots[next & (SLOTS - 1)];
 	/*
-	 * The driver has every earlier frame by now. User space calls once more than there are frames, so that the last one has such a
-	 * bound, too.
+	 * The driver has every earlier frame by now, so this time is the latest at which the frame before was handed
+	 * over. User space makes one call more than there are frames, so that the last frame has such a bound, too.
 	 */
 	slot->entered = now;
 	if (next >= READ_ONCE(t->end))
@@ -55,7 +56,10 @@ int send_off(struct xdp_md *ctx)
 	slot->at = at;
 	u32 len = frame_of->len;
 	int change = (int)len - (int)(ctx->data_end - ctx->data);
-	/* The helper's register must have both bounds: the verifier knows nothing of a number in shared memory. */
+	/*
+	 * The verifier knows nothing about a number from shared memory, so it must see both bounds of the register
+	 * that the helper gets.
+	 */
 	if (len > LONGEST)
 		len = 0;
 	PIN(len);

@@ -1,6 +1,6 @@
 //! Memory shared with the kernel.
 //!
-//! A [`SharedArea`] owns its mapping and unmaps it on drop. Every access is checked against its bounds.
+//! A [`SharedArea`] owns its mapping and unmaps it on drop. Every access is checked against the bounds of the mapping.
 
 use crate::Error;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub(crate) struct SharedArea {
     base: NonNull<u8>,
     len: usize,
-    /// Layout of the plain memory that replaces the mapping; only tests have it.
+    /// Only in tests: layout of the heap memory that replaces the mapping.
     plain: Option<std::alloc::Layout>,
 }
 
@@ -27,7 +27,7 @@ impl SharedArea {
         Self::map_shared_at(owner, 0, len, object)
     }
 
-    /// Maps memory at an offset, which selects one of several areas of a descriptor.
+    /// Like [`Self::map_shared`], for a descriptor with several areas: `offset` selects one of them.
     pub(crate) fn map_shared_at(
         owner: BorrowedFd<'_>,
         offset: u64,
@@ -49,7 +49,7 @@ impl SharedArea {
         Self::from_mapping(base, len, object)
     }
 
-    /// Allocates zeroed memory in whole pages, to be lent to the kernel.
+    /// Allocates zeroed memory that begins at a page boundary, so that the kernel can be given access to it later.
     pub(crate) fn allocate_pages(len: usize, object: &str) -> Result<Self, Error> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let kind = MapFlags::PRIVATE | MapFlags::POPULATE;
@@ -70,7 +70,7 @@ impl SharedArea {
         self.base.as_ptr().addr() as u64
     }
 
-    /// Plain zeroed memory, for tests.
+    /// Zeroed heap memory instead of a mapping, for tests.
     #[cfg(test)]
     pub(crate) fn plain(len: usize) -> Self {
         let layout = std::alloc::Layout::from_size_align(len, 16).expect("tests ask for little");
@@ -80,7 +80,7 @@ impl SharedArea {
         Self { base: NonNull::new(memory).expect("memory for a test"), len, plain: Some(layout) }
     }
 
-    /// A status word of 32 bits, which the kernel may change at any time.
+    /// The 32-bit status word at `offset`, which the kernel may change at any time. Panics if it is outside the area.
     pub(crate) fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         assert!(
             offset.is_multiple_of(4) && offset + 4 <= self.len,
@@ -94,7 +94,8 @@ impl SharedArea {
         unsafe { AtomicU32::from_ptr(word.as_ptr()) }
     }
 
-    /// A counter of 64 bits, which the other party may change at any time.
+    /// The 64-bit counter at `offset`, which the kernel or a BPF program may change at any time. Panics if it
+    /// is outside the area.
     pub(crate) fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "counter at {offset} of {}", self.len);
         // SAFETY: in bounds, by the assertion.
@@ -104,7 +105,8 @@ impl SharedArea {
         unsafe { AtomicU64::from_ptr(long.as_ptr()) }
     }
 
-    /// Returns bytes of the area. The caller must have seen in the status word that they belong to this process.
+    /// Returns the `len` bytes at `offset`. The caller must have seen in the status word that the kernel does
+    /// not use them now.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.pointer_to_range(offset, len);
         // SAFETY: the range is in bounds (checked) and valid as long as `self`. The status word has shown the

@@ -1,4 +1,4 @@
-//! Assigns the blame for each error of this crate.
+//! Classifies each error of this crate by its cause: missing rights, an object in use, wrong usage, or the machine.
 
 use crate::pcap::PcapError;
 use crate::{Error, UnsupportedFeature};

@@ -1,8 +1,8 @@
 //! BPF programs and maps: loading, attaching to an interface, running on live frames, sharing memory.
 //!
-//! Programs come from C ([`object`]) or as instructions. A [`BpfMap`], [`BpfProgram`] or [`BpfAttachment`] owns one descriptor;
-//! a program keeps its maps alive, an attachment its program. All end with their descriptor, also when the process is killed,
-//! unless they are [`pin`]ned.
+//! Programs are compiled from C ([`object`]) or given as instructions. A [`BpfMap`], [`BpfProgram`] or
+//! [`BpfAttachment`] owns one descriptor. A program keeps its maps alive, and an attachment keeps its program alive.
+//! Unless they are [`pin`]ned, the kernel removes all of them at the latest when the process ends or is killed.
 
 mod btf;
 mod call;
@@ -32,11 +32,11 @@ pub enum MapKind {
     Programs,
     /// Values by index, one for each processor; [`BpfMap::sum_over_cpus`] adds them up.
     Counters,
-    /// Interfaces by index, to which frames are redirected ([`BpfMap::set_redirect_exit`]).
+    /// Interfaces by index: the targets of XDP redirects ([`BpfMap::set_redirect_target`]).
     Exits,
 }
 
-/// A map: values of one size, by index.
+/// A BPF map: its keys are the indices 0, 1, 2 …, and all its values have one size.
 #[derive(Debug)]
 pub struct BpfMap {
     fd: OwnedFd,
@@ -75,7 +75,7 @@ impl BpfMap {
         Ok(Self { fd, name, value, entries: entries.max(1) })
     }
 
-    /// Writes the value at `index`.
+    /// Writes the value at `index`. Panics if `value` does not have the size of the map's values.
     pub fn set_value(&self, index: u32, value: &[u8]) -> Result<(), Error> {
         assert_eq!(value.len(), self.value, "a value of map {}", self.name);
         let mut attr = attr::MapUpdateAttributes {
@@ -89,14 +89,14 @@ impl BpfMap {
             .map_err(|error| Error::from_call("bpf(MAP_UPDATE)", self.name, error))
     }
 
-    /// Puts a program at `index`, as the target of a tail call.
+    /// Writes a program at `index` of a [`MapKind::Programs`] map, as the target of a tail call.
     pub fn set_program(&self, index: u32, program: &BpfProgram) -> Result<(), Error> {
         self.set_value(index, &call::raw_descriptor(program.fd.as_fd()).to_ne_bytes())
     }
 
-    /// Lets frames leave through the interface with this number in `netns`, after a program if one is given.
-    /// The entry replaces the old one at `index`.
-    pub fn set_redirect_exit(
+    /// Writes the entry at `index` of a [`MapKind::Exits`] map: frames are redirected to interface number `interface`
+    /// of `netns`. If `program` is given, the kernel runs it on each frame first.
+    pub fn set_redirect_target(
         &self,
         netns: &NetNs,
         index: u32,
@@ -111,8 +111,8 @@ impl BpfMap {
 
     /// Sums the 64-bit numbers of the value at `index` over all processors.
     pub fn sum_over_cpus(&self, index: u32) -> Result<Vec<u64>, Error> {
-        // The kernel gives one value for each processor that could exist, not for each that runs.
-        let mut values = vec![0u64; self.value / 8 * sched::possible_cpu_count() as usize];
+        // The kernel returns one value for each possible processor, not only for each processor that is online.
+        let mut values = vec![0u64; self.value / 8 * sched::read_possible_cpu_count() as usize];
         let mut attr = attr::MapUpdateAttributes {
             map: call::raw_descriptor(self.fd.as_fd()),
             key: call::address_of(&index),
@@ -130,22 +130,23 @@ impl BpfMap {
         Ok(sums)
     }
 
-    /// Shares the memory of all values; its size must be a whole number of pages.
+    /// Maps the values of a [`MapKind::SharedArray`] map into this process. Their total size must be a
+    /// whole number of pages.
     pub(crate) fn share_memory(&self) -> Result<SharedArea, Error> {
         SharedArea::map_shared(self.fd.as_fd(), self.value * self.entries as usize, self.name)
     }
 }
 
-/// Attachment point of a program.
+/// Kind of place in the kernel where a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachPoint {
     /// Packets that arrive at an interface.
     Interface,
-    /// Packets that leave through an exit of a map ([`MapKind::Exits`]).
+    /// Packets that are redirected through an entry of a map ([`MapKind::Exits`]).
     Exit,
-    /// A place in the kernel that reports an event, such as frames that a driver did not take.
+    /// A tracepoint: a place in the kernel code that reports an event, such as a frame that a driver refused.
     Tracepoint,
-    /// Packets that the stack sends through an interface, before its queue.
+    /// Packets that the stack sends through an interface, before they enter its queueing discipline.
     Egress,
 }
 
@@ -174,11 +175,11 @@ pub struct BpfProgram {
     name: &'static str,
 }
 
-/// Outcome of a run on live frames.
+/// Outcome of [`BpfProgram::run_on_live_frames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveRunOutcome {
     Interrupted,
-    /// The program ran as often as asked.
+    /// The program ran as many times as requested.
     Repeated,
 }
 
@@ -186,19 +187,21 @@ pub enum LiveRunOutcome {
 const MAX_LOAD_ATTEMPTS: u32 = 20;
 
 impl BpfProgram {
-    /// Loads instructions that run on arriving packets. `frags` declares that they handle frames in several pieces.
+    /// Loads an XDP program for arriving packets. `frags` declares that the program handles frames that the driver
+    /// delivers in several buffers.
     pub fn load_xdp(name: &'static str, code: &[BpfInstruction], frags: bool) -> Result<Self, Error> {
         Self::load_program_for(AttachPoint::Interface, name, code, frags)
     }
 
-    /// Loads instructions for an attachment point.
+    /// Loads a program for an attachment point. If the kernel's verifier rejects it, the error has the last lines
+    /// of the verifier's log.
     pub fn load_program_for(
         place: AttachPoint,
         name: &'static str,
         code: &[BpfInstruction],
         frags: bool,
     ) -> Result<Self, Error> {
-        // The verifier allows helpers for GPL programs only with a licence like this.
+        // The verifier allows some helper functions only in programs with a licence that is compatible with the GPL.
         let licence = c"Dual BSD/GPL";
         let mut attr = attr::ProgramLoadAttributes {
             kind: place.program_kind(),
@@ -211,8 +214,8 @@ impl BpfProgram {
             ..attr::ProgramLoadAttributes::default()
         };
         let mut loaded = call::invoke_for_descriptor(BpfCommand::ProgramLoad, &mut attr);
-        // A signal interrupts the kernel's verifier, for example the signal of a process that
-        // is stopped and continued.
+        // EAGAIN: a signal has interrupted the kernel's verifier, for example because the process
+        // was stopped and continued.
         for _ in 0..MAX_LOAD_ATTEMPTS {
             match &loaded {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
@@ -328,7 +331,8 @@ impl BpfProgram {
         Ok((attr.answer, out))
     }
 
-    /// Measures one run by the kernel's own clock, in ns: the mean of `repeat` runs on a copy of `frame`.
+    /// Runs the program `repeat` times on a copy of `frame`. Returns the mean time of one run as measured by
+    /// the kernel, in ns.
     pub fn measure_run_time_ns(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
         let mut attr = attr::TestRunAttributes {
             program: call::raw_descriptor(self.fd.as_fd()),
@@ -342,9 +346,10 @@ impl BpfProgram {
         Ok(attr.duration)
     }
 
-    /// Runs the program `repeat` times on frames that the kernel makes, in batches of `batch`. The frames have the length of
-    /// `frame` at first, and the kernel handles each as the program decides. Blocks until all runs are over or a signal
-    /// arrives for this thread. Frames are redirected in the thread's network namespace.
+    /// Runs the program `repeat` times on frames that the kernel makes, in batches of `batch`. A frame has the
+    /// length of `frame` at first, and the kernel passes, redirects or drops it according to the program's
+    /// result. Blocks until all runs are over or a signal arrives for this thread. Frames are redirected in
+    /// the thread's network namespace.
     pub fn run_on_live_frames(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveRunOutcome, Error> {
         let mut attr = attr::TestRunAttributes {
             program: call::raw_descriptor(self.fd.as_fd()),
@@ -372,7 +377,7 @@ pub struct BpfAttachment {
 }
 
 impl BpfAttachment {
-    /// Replaces the attached program. Every frame meets either the old or the new program.
+    /// Replaces the attached program. The kernel runs either the old or the new program on every frame, without a gap.
     pub fn replace_program(&self, program: &BpfProgram) -> Result<(), Error> {
         let mut attr = attr::LinkUpdateAttributes {
             link: call::raw_descriptor(self.fd.as_fd()),
@@ -385,8 +390,8 @@ impl BpfAttachment {
         })
     }
 
-    /// Detaches the program from its interface now, even if another process holds the attachment, too. If the interface
-    /// no longer exists, the program is detached already.
+    /// Detaches the program from its interface now, even if the attachment is also pinned or open in another process.
+    /// If the interface no longer exists, the program is detached already.
     pub fn detach_program(&self, object: &str) -> Result<(), Error> {
         let mut attr = attr::LinkDetachAttributes { link: call::raw_descriptor(self.fd.as_fd()) };
         let detached = call::invoke_bpf(BpfCommand::LinkDetach, &mut attr).map(drop);

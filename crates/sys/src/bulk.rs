@@ -1,11 +1,12 @@
 //! Files that are written in large blocks, past the page cache where the file system allows it.
 //!
-//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. If the position and length of a block are
-//! multiples of [`DIRECT_WRITE_ALIGNMENT`], it goes to the disk directly (O_DIRECT). Any other block, and all blocks on a
-//! file system without direct writes, go through the page cache and are pushed out of it soon after, so that
-//! a long capture does not displace all other data from memory. Pipes and terminals are written in order.
+//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. If the address, position and length of a block are
+//! multiples of [`DIRECT_WRITE_ALIGNMENT`], the block goes to the disk directly (O_DIRECT). All other blocks go
+//! through the page cache, and so does every block on a file system without direct writes. Their pages are dropped
+//! from the cache soon after, so that a long capture does not displace all other data from memory. Pipes and terminals
+//! are written in order.
 //!
-//! Invariant: bytes are written at their given offset, on either path.
+//! Invariant: bytes are written at the offset that the caller gives, directly or through the page cache.
 
 use crate::private_files;
 use packetrig_units::clamp_to_i64;
@@ -31,7 +32,7 @@ pub struct AlignedMemory {
 unsafe impl Send for AlignedMemory {}
 
 impl AlignedMemory {
-    /// Allocates this many bytes; at least one.
+    /// Allocates `bytes` bytes; one byte if `bytes` is 0.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes.max(1), DIRECT_WRITE_ALIGNMENT)
             .expect("far below the address space");
@@ -68,7 +69,7 @@ pub struct BulkFile {
 }
 
 impl BulkFile {
-    /// Creates the file, or empties an existing one. `direct` requests direct writes.
+    /// Creates the file, or empties an existing one. `direct` requests direct writes, if the file system supports them.
     pub fn create_at(path: &Path, direct: bool) -> io::Result<Self> {
         let file = private_files::create_file(path)?;
         let in_order = !file.metadata()?.is_file();
@@ -81,7 +82,7 @@ impl BulkFile {
         Ok(Self { file, direct, in_order })
     }
 
-    /// Standard output, written in order.
+    /// Writes to standard output, in the order of the calls; offsets are ignored.
     pub fn standard_output() -> io::Result<Self> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(Self { file, direct: None, in_order: true })
@@ -98,7 +99,7 @@ impl BulkFile {
             self.file.write_all(bytes)?;
             return self.file.flush();
         }
-        // O_DIRECT wants the memory aligned, too.
+        // O_DIRECT requires aligned memory, too.
         let aligned = bytes.len().is_multiple_of(DIRECT_WRITE_ALIGNMENT)
             && bytes.as_ptr().addr().is_multiple_of(DIRECT_WRITE_ALIGNMENT);
         if let Some(direct) = &self.direct
@@ -123,14 +124,15 @@ impl BulkFile {
         if self.in_order { Ok(()) } else { self.file.set_len(length) }
     }
 
-    /// Starts writing a part to the disk, and drops pages before it from the cache. Failures are ignored, because only
-    /// the use of memory depends on it.
+    /// Makes the kernel start to write this part of the file to the disk, and drop the part 8 MiB before it from the
+    /// page cache. Failures are ignored, because they only cost memory.
     fn start_writeback(&self, length: usize, offset: u64) {
         let length = clamp_to_i64(length as u64);
         let start = clamp_to_i64(offset);
         // SAFETY: takes a live descriptor and numbers.
         unsafe { libc::sync_file_range(self.file.as_raw_fd(), start, length, libc::SYNC_FILE_RANGE_WRITE) };
-        // Pages that began to be written 8 MiB ago are usually on the disk by now; the kernel does not drop pages that are still dirty.
+        // The part that began to be written 8 MiB ago is usually on the disk by now. The kernel does not drop pages
+        // that are still dirty.
         const WRITE_BACK_LAG_BYTES: u64 = 8 << 20;
         if offset >= WRITE_BACK_LAG_BYTES {
             let behind = clamp_to_i64(offset - WRITE_BACK_LAG_BYTES);

@@ -1,10 +1,10 @@
-//! Rights of this process.
+//! Reads the rights of this process: its user, its capabilities and its user namespace.
 //!
-//! This module owns nothing and changes nothing; it only reads values.
+//! This module owns nothing and changes nothing.
 
 use rustix::thread::CapabilitySet;
 
-/// Rights that matter to packet work.
+/// The capabilities that packetrig can make use of, with their names.
 const PACKET_CAPABILITIES: [(CapabilitySet, &str); 6] = [
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
@@ -18,9 +18,9 @@ const PACKET_CAPABILITIES: [(CapabilitySet, &str); 6] = [
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ThreadRights {
     pub user: u32,
-    /// Effective capabilities, as far as they matter here.
+    /// Names of the effective capabilities, only of those that packetrig can make use of.
     pub capabilities: Vec<&'static str>,
-    /// The capabilities count only inside a user namespace, not on the whole machine.
+    /// True if the thread is in a user namespace: its capabilities are valid there and not on the whole machine.
     pub in_user_namespace: bool,
 }
 
@@ -49,8 +49,9 @@ impl ThreadRights {
     }
 }
 
-/// The effective user's number outside the user namespace. In a private lab, this is the user who entered it.
-pub fn outer_user() -> u32 {
+/// Returns the number that the effective user has outside of the user namespace. In a private lab, this is the user
+/// who entered the lab.
+pub fn read_outer_user_id() -> u32 {
     let user = rustix::process::geteuid().as_raw();
     map_to_outer_user(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), user)
 }

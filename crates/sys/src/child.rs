@@ -1,7 +1,8 @@
 //! Child processes that end with the thread that started them, and signals to them.
 //!
-//! The kernel's signal depends on the *thread* that starts the child: start children from a thread that
-//! outlives them. Signals go only to a child that was not waited for yet, so its number still belongs to it.
+//! After [`terminate_with_thread`], the end of the *thread* that started the child ends the child, so that thread must
+//! live as long as the child is needed. Send signals only to a child that was not waited for yet: afterwards another
+//! process may have its number.
 
 use crate::Error;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -13,7 +14,8 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Makes the kernel ask the child to end (SIGTERM) when the thread that starts it is gone, however that happens.
+/// Makes the kernel ask the child to end (SIGTERM) when the thread that starts the child has
+/// ended, for whatever reason.
 pub fn terminate_with_thread(command: &mut Command) {
     let parent = rustix::process::getpid();
     // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no lock.
@@ -49,13 +51,14 @@ pub fn kill_group(child: &Child) -> Result<(), Error> {
         .map_err(|error| Error::from_call("kill", object, error))
 }
 
-/// Returns true if the group that a child led still has a process. An ended member that nobody waited for counts.
-pub fn is_group_alive(child: &Child) -> bool {
+/// Returns true if the process group that `child` leads or led still has a process. A process that has ended and was
+/// not waited for (a zombie) counts.
+pub fn has_process_in_group(child: &Child) -> bool {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     group.is_some_and(|group| test_kill_process_group(group).is_ok())
 }
 
-/// Switches our end of a pipe to non-blocking: reads and writes return `WouldBlock` at once if they
+/// Switches this process's end of a pipe to non-blocking: reads and writes return `WouldBlock` at once if they
 /// would have to wait.
 pub fn set_nonblocking_pipe(pipe: impl AsFd) -> Result<(), Error> {
     let flags = fcntl_getfl(&pipe).map_err(|error| Error::from_call("fcntl", "a pipe", error))?;
@@ -102,7 +105,7 @@ mod tests {
         assert_eq!(line, "started\n");
         kill_group(&child).expect("it is there");
         assert_eq!(std::io::Read::read(&mut output, &mut [0]).expect("both have ended"), 0);
-        assert!(is_group_alive(&child), "it was not waited for");
+        assert!(has_process_in_group(&child), "it was not waited for");
         assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGKILL));
     }
 

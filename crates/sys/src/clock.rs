@@ -1,7 +1,7 @@
-//! The only place that reads a clock.
+//! The only module of packetrig that reads clocks.
 //!
-//! Nothing is owned here. One time scale is used inside: nanoseconds of `CLOCK_MONOTONIC`. `CLOCK_REALTIME`
-//! is read to find its offset, because the kernel stamps frames with it, and to date reports.
+//! It owns nothing. packetrig has one time scale: nanoseconds of `CLOCK_MONOTONIC`. `CLOCK_REALTIME` is only read to
+//! date reports, and to find its offset, because the kernel's timestamps of frames are from that clock.
 
 pub mod state;
 
@@ -12,21 +12,22 @@ use rustix::time::{ClockId, DynamicClockId, Timespec};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Number of bracketed readings for one offset; the tightest one is used.
+/// Number of measurements for one offset; the one with the smallest error bound is used.
 const OFFSET_READINGS: usize = 8;
 const SECOND: u64 = 1_000_000_000;
 
-/// Lead of `CLOCK_REALTIME` over `CLOCK_MONOTONIC`.
+/// Difference between `CLOCK_REALTIME` and `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealtimeOffset {
     /// Realtime minus monotonic, nanoseconds.
     pub offset_ns: i64,
-    /// Largest error of the offset.
+    /// Largest possible error of the offset, nanoseconds.
     pub bound_ns: u64,
 }
 
 impl RealtimeOffset {
-    /// The monotonic time at which the real-time clock showed `realtime_ns`; zero if that was before the clock's origin.
+    /// The monotonic time at which the real-time clock showed `realtime_ns`; zero if that was before
+    /// the monotonic clock began.
     pub fn to_monotonic(self, realtime_ns: u64) -> u64 {
         realtime_ns.saturating_sub_signed(self.offset_ns)
     }
@@ -47,27 +48,27 @@ pub fn wall_clock_ns() -> u64 {
     to_nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))
 }
 
-/// Nanoseconds of `CLOCK_TAI`: whole seconds ahead of the time since 1970, or equal to it if the kernel does not know
-/// the leap seconds.
+/// Nanoseconds of `CLOCK_TAI`. It is ahead of `CLOCK_REALTIME` by the leap seconds (37 since 2017), or equal to it if
+/// no program has set their number in the kernel.
 pub fn tai_ns() -> u64 {
     let read = rustix::time::clock_gettime_dynamic(DynamicClockId::Tai);
     read.map_or_else(|_| wall_clock_ns(), to_nanoseconds)
 }
 
-/// Nanoseconds of processor time that all threads of this process have had.
+/// Nanoseconds of processor time that all threads of this process together have used.
 pub fn process_cpu_ns() -> u64 {
     to_nanoseconds(rustix::time::clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Nanoseconds of processor time that the calling thread alone has had.
+/// Nanoseconds of processor time that the calling thread alone has used.
 pub fn thread_cpu_ns() -> u64 {
     to_nanoseconds(rustix::time::clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// Measures the offset between the two clocks: each reading of the real-time clock lies between two readings
-/// of the monotonic clock, so half of their distance bounds the error.
+/// Measures the offset between the real-time and the monotonic clock. Each reading of the real-time clock lies between
+/// two readings of the monotonic clock, so half the time between those two bounds the error.
 pub fn measure_realtime_offset() -> RealtimeOffset {
-    // An interrupt or another thread may have widened a bracket: the tightest of eight was disturbed least.
+    // An interrupt or another thread may delay a measurement: the one with the smallest bound was delayed least.
     (1..OFFSET_READINGS).fold(read_offset(), |best, _| {
         let next = read_offset();
         if next.bound_ns < best.bound_ns { next } else { best }
@@ -83,7 +84,7 @@ fn offset_from_bracket(before: u64, real: u64, after: u64) -> RealtimeOffset {
     let middle = before + width / 2;
     // Both readings are below 2^63 ns (292 years), so the conversion to signed numbers changes neither.
     let offset_ns = real.cast_signed().saturating_sub(middle.cast_signed());
-    // The half width, rounded up, plus one for the nanosecond each clock rounds off.
+    // Half of the time between the two readings, rounded up, plus one nanosecond for the rounding of the clocks.
     RealtimeOffset { offset_ns, bound_ns: width.div_ceil(2) + 1 }
 }
 
@@ -96,7 +97,7 @@ pub fn sleep_until_ns(until_ns: u64) {
 }
 
 /// Tells the processor that the caller waits in a busy loop.
-pub fn spin_hint() {
+pub fn hint_busy_loop() {
     std::hint::spin_loop();
 }
 

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// `$XDG_DATA_HOME/packetrig`, or `~/.local/share/packetrig`. `None` if neither variable says where data belongs. It may not exist yet.
+/// Returns `$XDG_DATA_HOME/packetrig`, or `$HOME/.local/share/packetrig` if the first variable is not set. `None` if
+/// neither variable has an absolute path. The directory may not exist yet.
 pub fn data_directory() -> Option<PathBuf> {
     directory_from_variables(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
 }

@@ -1,4 +1,4 @@
-//! Free space of disks, space that is reserved before it is needed, and directories that survive a power cut.
+//! Finds the free space of disks, reserves space before it is needed, and makes directories that survive a power cut.
 
 use crate::error::ignore_failure;
 use crate::{Error, private_files};
@@ -20,7 +20,8 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Creates `directory` below `top`, which exists, and calls `sync` for every directory that got a new entry.
+/// Creates `directory` and its missing parents below `top`, which must exist. Calls `sync` for every directory that may
+/// have got a new entry.
 pub fn create_directories_below(
     top: &Path,
     directory: &Path,
@@ -32,14 +33,14 @@ pub fn create_directories_below(
     let parent = directory.parent().unwrap_or(top);
     create_directories_below(top, parent, sync)?;
     match private_files::create_directory(directory) {
-        // Another process may have created it in the meantime, and may not have synced it yet.
+        // Another process may have created the directory in the meantime, and may not have synced it yet.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => sync(parent),
     }
 }
 
-/// Creates a file of `bytes` with reserved space on the disk. Removing the file frees the space. If the whole
-/// space cannot be reserved, the file is removed.
+/// Creates a file and reserves `bytes` bytes of disk space for it. Removing the file frees the space. If not all of the
+/// space can be reserved, the file is removed.
 pub fn create_file_with_reserved_space(path: &Path, bytes: u64) -> io::Result<()> {
     let made = private_files::create_file(path).and_then(|mut file| {
         // `fallocate` refuses a length of zero.
@@ -51,14 +52,14 @@ pub fn create_file_with_reserved_space(path: &Path, bytes: u64) -> io::Result<()
         }
     });
     if made.is_err() {
-        // The incomplete file takes space from other files. If even its removal fails, the first error is enough.
+        // The incomplete file takes space from other files. If its removal fails, too, the caller gets the first error.
         ignore_failure(std::fs::remove_file(path));
     }
     made
 }
 
 /// Reserves space for this many bytes from offset `from` on, which may be beyond the end of the file. The length of the
-/// file stays. Truncating the file gives the space back. On a file system without this ability nothing happens.
+/// file does not change. Truncating the file frees the space. If the file system cannot reserve space, nothing happens.
 pub fn reserve_space_beyond(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes.max(1)) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),

@@ -27,7 +27,7 @@ pub enum Error {
     #[error("{object} is in use by {}", holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}")))]
     Busy {
         object: String,
-        /// Its process number, when it is visible from here.
+        /// Number of the process that holds the object; `None` if it cannot be found out.
         holder: Option<i32>,
     },
     /// Neither of the two ways to find the user of a connection works on this kernel.
@@ -54,7 +54,7 @@ impl Error {
         Self::from_call(call, object, std::io::Error::last_os_error())
     }
 
-    /// Adds the remedy if the call failed for missing rights.
+    /// Adds the remedy `cure` if the call failed because rights are missing.
     pub(crate) fn with_rights(mut self, cure: &'static str) -> Self {
         if let Self::Call { source, remedy, .. } = &mut self
             && matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES))
@@ -69,7 +69,7 @@ impl Error {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }
 
-    /// The error number of the failed call, if a call failed.
+    /// The error number of the failed call; `None` if the error is not from a system call.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Call { source, .. } => source.raw_os_error(),

@@ -1,7 +1,7 @@
 //! Facts that a driver reports about an interface, and its offloads (the `SIOCETHTOOL` calls).
 //!
-//! An [`EthtoolCalls`] owns one datagram socket, which is only used to select its network namespace. Changes
-//! stay until they are undone.
+//! An [`EthtoolCalls`] owns one datagram socket, which is only used to select its network namespace. A change stays in
+//! force until it is undone, also after the end of the process.
 
 use crate::{Error, UnsupportedFeature, netns::NetNs};
 use rustix::net::{AddressFamily, SocketType};
@@ -15,7 +15,7 @@ const GET_TS_INFO: u32 = 0x41;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
 
-/// Calls to drivers in one network namespace.
+/// Sends ethtool requests to the drivers of the interfaces in one network namespace.
 #[derive(Debug)]
 pub struct EthtoolCalls {
     socket: OwnedFd,
@@ -33,9 +33,9 @@ pub enum Offload {
     Tso,
     RxCsum,
     TxCsum,
-    /// The card takes VLAN tags out.
+    /// The card removes the VLAN tags of received frames, and reports them separately.
     RxVlan,
-    /// The card puts VLAN tags in.
+    /// The card inserts the VLAN tags of sent frames.
     TxVlan,
 }
 
@@ -43,7 +43,7 @@ impl Offload {
     pub const ALL: [Self; 8] =
         [Self::Gro, Self::Lro, Self::Gso, Self::Tso, Self::RxCsum, Self::TxCsum, Self::RxVlan, Self::TxVlan];
 
-    /// Its name on the command line of ethtool.
+    /// Name of the offload on the command line of ethtool.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gro => "gro",
@@ -71,7 +71,7 @@ impl Offload {
     }
 }
 
-/// Access to an offload: by separate commands, or as a bit among flags.
+/// How an offload is read and set: with a pair of commands of its own, or as a bit of the device's flags.
 #[derive(Clone, Copy)]
 enum OffloadAccess {
     Value { get: u32, set: u32 },
@@ -83,9 +83,9 @@ enum OffloadAccess {
 pub struct DriverName {
     /// Name of the driver.
     pub name: String,
-    /// Its version; the kernel's own for drivers in its tree.
+    /// Version of the driver. Drivers that are part of the kernel sources report the version of the kernel.
     pub version: String,
-    /// Firmware of the card.
+    /// Version of the card's firmware.
     pub firmware: String,
     /// Location of the card, for example its PCI address.
     pub bus: String,
@@ -108,7 +108,7 @@ pub struct QueueCounts {
     pub tx: u32,
 }
 
-/// Places where time stamps can be taken.
+/// Points at which frames can be timestamped: in the kernel (software), or in the card (hardware).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "four independent abilities, as the kernel lists them")]
 pub struct StampAbilities {
@@ -120,7 +120,7 @@ pub struct StampAbilities {
     pub tx_hardware: bool,
     /// Stamps of the card on arrival.
     pub rx_hardware: bool,
-    /// Number of the card's clock (`/dev/ptpN`).
+    /// Number N of the card's clock (`/dev/ptpN`).
     pub clock: Option<u32>,
 }
 
@@ -129,7 +129,7 @@ pub struct StampAbilities {
 pub struct HwStamping {
     /// The card stamps sent frames for sockets that request it.
     pub departures: bool,
-    /// Filter for stamps of received frames, the kernel's number: 0 is none, 1 is all.
+    /// Which received frames the card stamps, as the kernel's filter number (`HWTSTAMP_FILTER_…`): 0 is none, 1 is all.
     pub arrivals: u32,
 }
 
@@ -137,7 +137,7 @@ const SIOCSHWTSTAMP: libc::Ioctl = 0x89b0;
 const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
 
 impl EthtoolCalls {
-    /// A handle on the drivers of `netns`.
+    /// Opens the socket in `netns`.
     pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
         let opened =
             netns.run_in_namespace(|| rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None))?;
@@ -145,7 +145,7 @@ impl EthtoolCalls {
         Ok(Self { socket })
     }
 
-    /// Reads the interface's driver.
+    /// Reads the name and version of the interface's driver, the firmware version and the bus address.
     pub fn read_driver_name(&self, name: &str) -> Result<DriverName, Error> {
         // struct ethtool_drvinfo: command, then six texts and five numbers.
         let mut info = [0u32; 49];
@@ -193,7 +193,7 @@ impl EthtoolCalls {
             .map_err(|errno| ethtool_error("ETHTOOL_GET_TS_INFO", name, errno))?;
         let abilities = info[1];
         let has_card_clock = abilities & libc::SOF_TIMESTAMPING_RAW_HARDWARE != 0;
-        // Without this ability the stamps of the card cannot be read.
+        // Without SOF_TIMESTAMPING_RAW_HARDWARE the stamps of the card cannot be read.
         Ok(StampAbilities {
             tx_software: abilities & libc::SOF_TIMESTAMPING_TX_SOFTWARE != 0,
             rx_software: abilities & libc::SOF_TIMESTAMPING_RX_SOFTWARE != 0,
@@ -236,7 +236,8 @@ impl EthtoolCalls {
         Ok(request[1])
     }
 
-    /// Switches an offload; returns whether that changed anything. An offload fixed at the other value is an error.
+    /// Switches an offload on or off; returns whether this has changed anything. Fails if the driver has fixed the
+    /// offload at the other value.
     pub fn set_offload(&self, name: &str, offload: Offload, on: bool) -> Result<bool, Error> {
         // An offload that the driver has fixed at this value needs neither a call nor rights.
         if self.is_offload_on(name, offload)? == on {
@@ -278,7 +279,7 @@ impl EthtoolCalls {
         self.send_ioctl(name, libc::SIOCETHTOOL as libc::Ioctl, command)
     }
 
-    /// Makes a request of the interface's driver, with a structure made of 32-bit words.
+    /// Sends an ioctl to the interface's driver, with a structure made of 32-bit words.
     fn send_ioctl<const WORDS: usize>(
         &self,
         name: &str,

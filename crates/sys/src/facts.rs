@@ -19,32 +19,32 @@ use std::net::IpAddr;
 pub struct MachineFacts {
     /// Release of the kernel.
     pub kernel: String,
-    /// Its major and minor number.
+    /// Major and minor number of the kernel's version.
     pub version: (u32, u32),
     /// Rights of this process.
     pub rights: ThreadRights,
     /// Processors this process may use.
     pub processors: usize,
-    /// Obstacle to a private lab of an ordinary user, with the cure; `None` if there is none.
+    /// Reason why an ordinary user cannot make a private lab, with the remedy; `None` if it is possible.
     pub lab_obstacle: Option<String>,
-    /// Obstacle to loading BPF programs; `None` if there is none.
+    /// Reason why BPF programs cannot be loaded; `None` if they can.
     pub bpf_obstacle: Option<String>,
     /// Reason why AF_XDP sockets cannot be used; `None` if they can.
     pub af_xdp_obstacle: Option<String>,
     /// Reason why the kernel's packet generator cannot be used; `None` if it can.
     pub pktgen_obstacle: Option<String>,
-    /// Protections that this kernel offers to programs which give up rights.
+    /// Protections of this kernel (Landlock, seccomp) with which a program can give up rights.
     pub walls: OfferedProtections,
-    /// Settings that hinder packetrig, each with a value that does not.
+    /// Settings of the machine that hinder packetrig, each with a better value.
     pub hindering_settings: Vec<SettingChange>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InterfaceFacts {
-    /// Name, addresses of hardware, state.
+    /// Name, hardware address and state.
     pub link: Link,
     pub driver: Option<DriverName>,
-    /// Its speed, while it has a link.
+    /// Speed and duplex; `None` while there is no link.
     pub speed: Option<LinkSpeed>,
     pub channels: Option<QueueCounts>,
     /// Offloads that are on.
@@ -54,7 +54,7 @@ pub struct InterfaceFacts {
     /// XDP abilities; absent if the kernel does not report them.
     pub xdp: Option<XdpFeatures>,
     pub addresses: Vec<IpAddr>,
-    /// A default route leaves through it.
+    /// A default route leaves through the interface.
     pub default_route: bool,
 }
 
@@ -69,12 +69,12 @@ pub fn read_machine_facts() -> MachineFacts {
         kernel: kernel::kernel_release_name(),
         version: kernel::version_numbers(),
         rights: ThreadRights::current(),
-        processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),
+        processors: sched::read_allowed_cpus().map_or(1, |cpus| cpus.len()),
         lab_obstacle: userns::lab_obstacle().as_ref().map(UnsupportedFeature::to_string),
         bpf_obstacle: xdp::bpf_obstacle().map(|error| error.to_string()),
         af_xdp_obstacle: error_text_if_failing(|netns| xsk::af_xdp_obstacle(netns).map_or(Ok(()), Err)),
         pktgen_obstacle: error_text_if_failing(|netns| Pktgen::open_in(netns).map(drop)),
-        walls: OfferedProtections::probe_kernel(),
+        walls: OfferedProtections::read_offered_protections(),
         hindering_settings: machine_setting::hindering_settings(),
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A longer line is dropped.
+/// Maximum length of a line. A longer line is dropped.
 const MAX_LINE_BYTES: usize = 4096;
 const WRITABLE_BY_ALL: u32 = 0o002;
 
@@ -31,7 +31,7 @@ impl FifoReader {
             Err(errno) => return Err(Error::from_call("mkfifo", path.display().to_string(), errno)),
         }
         let failed = |error: std::io::Error| Error::from_call("open", path.display().to_string(), error);
-        // NONBLOCK: `read_lines` must not wait. NOFOLLOW: a link could lead to another user's pipe.
+        // NONBLOCK: `read_lines` must not wait. NOFOLLOW: a symbolic link could lead to another user's pipe.
         let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).map_err(failed)?;
@@ -47,7 +47,8 @@ impl FifoReader {
         Ok(Self { path: path.to_owned(), file, number: facts.ino(), begun: Vec::new() })
     }
 
-    /// Opens the pipe again if another one has its name: the other program made a new one when it was restarted.
+    /// Opens the pipe again if the path now leads to another pipe: the writing program may have made a new pipe
+    /// when it was restarted.
     pub fn reopen_if_replaced(&mut self) -> Result<(), Error> {
         let is_same = std::fs::symlink_metadata(&self.path).is_ok_and(|facts| facts.ino() == self.number);
         if !is_same {
@@ -56,8 +57,8 @@ impl FifoReader {
         Ok(())
     }
 
-    /// Passes the complete lines that have arrived to `take`, without waiting. Lines that are too long or not UTF-8 are
-    /// dropped.
+    /// Calls `take` with each complete line that has arrived, without its newline; does not wait for more. Lines that
+    /// are too long or not UTF-8 are dropped.
     pub fn read_lines(&mut self, mut take: impl FnMut(&str)) -> Result<(), Error> {
         let mut bytes = [0; 1024];
         loop {
@@ -73,7 +74,7 @@ impl FifoReader {
 
     fn split_lines(&mut self, bytes: &[u8], take: &mut impl FnMut(&str)) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            // The end of an overlong line is not stored, which bounds the memory.
+            // The rest of an overlong line is not stored, so that the memory stays bounded.
             if self.begun.len() <= MAX_LINE_BYTES {
                 self.begun.extend_from_slice(part);
             }

@@ -1,8 +1,9 @@
 //! A directory that a thread can use even if it has no access to the directories above it.
 //!
-//! A [`HeldDirectory`] owns one descriptor. Its path leads through the descriptor. So every thread of this process can use it,
-//! whatever user the thread [acts](crate::sandbox::act_as_user) as, and a child can use it until it starts its program. Invariant:
-//! the path leads to the opened directory, even if another directory has replaced it.
+//! A [`HeldDirectory`] owns one descriptor. Its [`path`](HeldDirectory::path) leads through the descriptor. Every
+//! thread of this process can use the path, whatever user the thread [acts](crate::sandbox::act_as_user) as; a child
+//! process can use it until `exec`. Invariant: the path leads to the opened directory, even if another directory has
+//! replaced it in the file system.
 
 use crate::Error;
 use crate::sandbox::ProcessUser;
@@ -11,7 +12,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Path of the working directory of the process that uses it. The path works even without access
+/// Path of the working directory of the process that uses the path. The path works even without access
 /// to the directories above.
 pub const WORKING_DIRECTORY: &str = "/proc/self/cwd";
 
@@ -19,13 +20,13 @@ pub const WORKING_DIRECTORY: &str = "/proc/self/cwd";
 pub struct HeldDirectory(OwnedFd);
 
 impl HeldDirectory {
-    /// Opens the directory, which may be a symbolic link to one. No right to read or enter the
-    /// directory itself is needed.
+    /// Opens the directory; `path` may be a symbolic link to it. This needs no right to read or
+    /// enter the directory itself.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_with_extra_flags(path, OFlags::empty())
     }
 
-    /// Opens the directory; an error if it is a symbolic link.
+    /// Opens the directory; an error if `path` is a symbolic link.
     pub fn open_directory_itself(path: &Path) -> Result<Self, Error> {
         Self::open_with_extra_flags(path, OFlags::NOFOLLOW)
     }
@@ -36,17 +37,18 @@ impl HeldDirectory {
         opened.map(Self).map_err(|errno| Error::from_call("open", path.display().to_string(), errno))
     }
 
-    /// Path of the directory in this process.
+    /// Path of the directory (`/proc/self/fd/N`), which is valid only in this process.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 
-    /// Gives the directory and everything in it to a user. Links are not followed. A file with several names stays as it is: another
-    /// name may be in a directory of another user. No other process may work in the directory.
+    /// Makes `user` the owner of the directory and of everything in it. Symbolic links are not followed. A file with
+    /// several hard links keeps its owner, because another link may be in a directory of another user. No other process
+    /// may change the directory in the meantime.
     pub fn change_owner_to(&self, user: &ProcessUser) -> Result<(), Error> {
         let owner = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-        let failed = |errno| Error::from_call("chown", format!("a file for user {user}"), errno);
-        // The descriptor itself is only a path, which can be neither read nor given to another user.
+        let failed = |errno| Error::from_call("chown", format!("a file or directory for user {user}"), errno);
+        // The held descriptor is an O_PATH one: the directory can be neither read nor given to another user through it.
         let readable = open_subdirectory(self.0.as_fd(), c".").map_err(failed)?;
         rustix::fs::fchown(&readable, Some(owner.0), Some(owner.1)).map_err(failed)?;
         change_owner_of_entries(readable.as_fd(), owner).map_err(failed)

@@ -18,7 +18,7 @@ pub fn architecture() -> String {
     rustix::system::uname().machine().to_string_lossy().into_owned()
 }
 
-/// Model of the processors, as the kernel names it. Some architectures have none.
+/// Model of the processors, as the kernel names it; `None` if /proc/cpuinfo has no model, as on some architectures.
 pub fn read_processor_model() -> Option<String> {
     // The file is read once: on machines with many processors the kernel needs some time to write it.
     static PROCESSOR_MODEL: OnceLock<Option<String>> = OnceLock::new();
@@ -33,19 +33,19 @@ fn processor_model_in(cpuinfo: &str) -> Option<String> {
     names.into_iter().find_map(|name| value_of(cpuinfo, name)).map(str::to_owned)
 }
 
-/// The first value of this name that is not empty.
+/// Returns the first value of the field `wanted` that is not empty.
 fn value_of<'a>(cpuinfo: &'a str, wanted: &str) -> Option<&'a str> {
     let lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let values = lines.filter(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim());
     values.into_iter().find(|value| !value.is_empty())
 }
 
-/// Name of this host.
+/// Host name of this machine (`uname -n`).
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Major and minor number of the running kernel; zeros if it does not say.
+/// Major and minor number of the running kernel; zero for a number that cannot be read from its release name.
 pub fn version_numbers() -> (u32, u32) {
     parse_version(&kernel_release_name())
 }
@@ -72,7 +72,7 @@ pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error>
     })
 }
 
-/// Writes an existing file. `fs::write` would create one if /proc were something else.
+/// Writes an existing file. Unlike `fs::write`, it creates no file if /proc is not mounted.
 fn write_existing(path: &Path, value: &str) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
     file.write_all(value.as_bytes())

@@ -4,7 +4,7 @@
 #![expect(
     clippy::unreadable_literal,
     clippy::module_inception,
-    reason = "made by a program from the layouts of others"
+    reason = "the code is generated from the layouts of the BPF programs"
 )]
 
 include!(concat!(env!("OUT_DIR"), "/layout.rs"));

@@ -1,8 +1,8 @@
 //! Safe access to the kernel: rings, netlink, ethtool, clocks, namespaces, signals. The only crate with `unsafe`.
 //!
-//! Its API is about descriptors, bytes, interfaces and nanoseconds; it does not know the concepts of the
-//! product. Every `unsafe` block holds one operation and names its invariants. Each module opens with the owner
-//! of each descriptor or mapping.
+//! Its API is about descriptors, bytes, interfaces and nanoseconds; it does not know the concepts of the product.
+//! Every `unsafe` block holds one operation and names its invariants. The head of each module names the owner of
+//! each descriptor and mapping.
 #![expect(unsafe_code, reason = "the kernel interface lives here and nowhere else")]
 
 mod area;

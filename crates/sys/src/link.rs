@@ -1,7 +1,7 @@
 //! Network interfaces: lists them, and makes, changes and removes virtual ones.
 //!
 //! A [`NamespaceLinks`] owns one netlink socket. It always sees the network namespace in which it was opened, whichever
-//! thread uses it. It undoes no change by itself: interfaces live until they are deleted or their namespace ends.
+//! thread uses it. Dropping it undoes no change: interfaces live until they are deleted or their namespace ends.
 
 mod change;
 mod stack;
@@ -32,33 +32,33 @@ pub struct NamespaceLinks {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent states, as the kernel's flags")]
 pub struct Link {
-    /// Its number in its namespace.
+    /// Number of the interface in its namespace.
     pub index: u32,
     pub name: String,
     /// Kind of a virtual interface: `veth`, `bridge`, `vlan` …; absent for a card.
     pub kind: Option<String>,
-    /// Its hardware address; `None` if it has none of 48 bits.
+    /// Hardware address; `None` if the interface has none, or one of another length than 48 bits.
     pub mac: Option<Mac>,
     /// Largest packet after the Ethernet header, in bytes.
     pub mtu: u32,
     /// Largest MTU that the driver accepts, if it reports one.
     pub mtu_limit: Option<u32>,
     pub up: bool,
-    /// The other end of the link is present.
+    /// There is a carrier: the link to the other end is up.
     pub carrier: bool,
     /// The kernel has noticed the carrier and sends through the queue of the interface. This becomes true
     /// a moment after `carrier`.
     #[serde(skip)]
     pub in_service: bool,
     pub loopback: bool,
-    /// Receives frames for all stations.
+    /// Receives frames for every hardware address.
     pub promiscuous: bool,
-    /// Number of the bridge or bond it belongs to.
+    /// Number of the bridge or bond to which the interface belongs.
     pub master: Option<u32>,
-    /// Number of the interface below it, or of its peer (which may be in another namespace).
+    /// Number of the interface on which this one is based, or of its peer; it may be in another namespace.
     pub peer: Option<u32>,
-    /// The namespace in which `peer` is valid, by the number that this namespace has for it; `None` if
-    /// it is this namespace.
+    /// Namespace of the interface `peer`, as the number that this namespace has for that one (-1: it has no number).
+    /// `None` if `peer` is in this namespace.
     #[serde(skip)]
     pub peer_netns: Option<i32>,
     pub qdisc: Option<String>,
@@ -74,18 +74,18 @@ impl Link {
 /// Cumulative counters of an interface, as `ip -s link` shows them. Bytes are without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct LinkCounters {
-    /// The other end of the link is present.
+    /// There is a carrier: the link to the other end is up.
     pub carrier: bool,
     pub rx_frames: u64,
     pub rx_bytes: u64,
-    /// Received frames in error.
+    /// Received frames with errors.
     pub rx_errors: u64,
     /// Received frames dropped: by the kernel, or by a card without a free buffer.
     pub rx_dropped: u64,
     pub tx_frames: u64,
     pub tx_bytes: u64,
     pub tx_errors: u64,
-    /// Frames dropped on transmit; an attempt that is repeated counts each time.
+    /// Frames dropped on transmit; a frame that is tried again counts at every failed attempt.
     pub tx_dropped: u64,
 }
 
@@ -93,7 +93,7 @@ pub struct LinkCounters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
     pub link: Link,
-    /// Number of times its carrier came or went since it was made.
+    /// Number of times that the carrier was gained or lost since the interface was made.
     pub carrier_changes: u64,
     /// Frames that the card or its driver dropped on receive because it had no free buffer.
     pub driver_dropped: u64,
@@ -105,15 +105,15 @@ pub struct LinkAddress {
     /// Number of the interface.
     pub index: u32,
     pub ip: IpAddr,
-    /// Length of its prefix.
+    /// Prefix length of the address.
     pub prefix: u8,
 }
 
-/// One end of a virtual cable.
+/// One end of a veth pair (a virtual cable).
 #[derive(Clone, Copy, Debug)]
 pub struct VethEnd<'a> {
     pub name: &'a str,
-    /// The namespace it lives in; `None` is that of the [`NamespaceLinks`].
+    /// Namespace of the interface; `None`: the namespace of the [`NamespaceLinks`].
     pub netns: Option<&'a NetNs>,
     /// Hardware address of the interface; `None` lets the kernel choose.
     pub mac: Option<Mac>,
@@ -125,7 +125,8 @@ impl NamespaceLinks {
         Ok(Self { netlink: NetlinkConversation::open_in(netns, NETLINK_ROUTE)? })
     }
 
-    /// Lists all interfaces, in order of their number; an interface of an unreadable kind is left out.
+    /// Lists all interfaces, in order of their number. An interface is left out if the kernel's message about
+    /// it cannot be parsed.
     pub fn list_links(&mut self) -> Result<Vec<Link>, Error> {
         self.request_links(LinkMessage::default())
     }
@@ -145,7 +146,7 @@ impl NamespaceLinks {
 
     /// Finds the interface of that name.
     pub fn find_link_by_name(&mut self, name: &str) -> Result<Link, Error> {
-        // Longer names are not searched: the kernel calls them invalid, not missing.
+        // Longer names are not searched: the kernel would call such a name invalid and not missing.
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(missing_interface(name));
         }
@@ -159,7 +160,7 @@ impl NamespaceLinks {
             .map(|message| link_from_message(&message))
     }
 
-    /// Finds the interface with this number; `None` if there is none, or it was removed.
+    /// Finds the interface with this number; `None` if there is none (any more).
     pub fn find_link_if_present(&mut self, index: u32) -> Result<Option<Link>, Error> {
         match self.find_link_by_index(index) {
             Err(Error::Missing { .. }) => Ok(None),
@@ -180,7 +181,7 @@ impl NamespaceLinks {
             match attribute {
                 LinkAttribute::CarrierChanges(changes) => state.carrier_changes = (*changes).into(),
                 LinkAttribute::Stats64(stats) => {
-                    // Drivers count one event in one or more of these counters.
+                    // Drivers count one event in one or more of these counters, so the largest counter is used.
                     let counts = [stats.rx_missed_errors, stats.rx_fifo_errors, stats.rx_over_errors];
                     state.driver_dropped = counts.into_iter().max().unwrap_or(0);
                 }
@@ -190,7 +191,7 @@ impl NamespaceLinks {
         Ok(state)
     }
 
-    /// Reads the counters of the interface with this number. Costs one system call pair, some microseconds.
+    /// Reads the counters of the interface with this number. This takes two system calls, some microseconds.
     pub fn read_counters(&mut self, index: u32) -> Result<LinkCounters, Error> {
         let message = self.fetch_link(index, Vec::new(), &format!("number {index}"))?;
         let stats = message.attributes.iter().find_map(|attribute| match attribute {
@@ -201,7 +202,7 @@ impl NamespaceLinks {
         Ok(LinkCounters { carrier, ..stats.unwrap_or_default() })
     }
 
-    /// Lists the addresses of all interfaces; an address in an unknown format is left out.
+    /// Lists the addresses of all interfaces. Fails if a message of the kernel cannot be parsed.
     pub fn list_addresses(&mut self) -> Result<Vec<LinkAddress>, Error> {
         self.request_addresses(AddressMessage::default())
     }
@@ -218,14 +219,14 @@ impl NamespaceLinks {
         Ok(addresses)
     }
 
-    /// Lists the addresses at which other machines may reach this one: no loopback addresses, and none that
-    /// is valid on one link only. Sorted, without repetitions.
+    /// Lists the addresses at which other machines may reach this one: no loopback addresses, and no link-local
+    /// ones. Sorted, without duplicates.
     pub fn list_global_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
         let all = self.list_addresses()?.into_iter().map(|address| address.ip).filter(is_global_address);
         Ok(all.collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    /// Numbers of the interfaces that a default route, of either family and in any table, leaves through.
+    /// Lists the numbers of all interfaces with a default route, IPv4 or IPv6, in any routing table.
     pub fn list_default_route_interfaces(&mut self) -> Result<BTreeSet<u32>, Error> {
         let mut indices = BTreeSet::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -278,7 +279,7 @@ fn require_complete(asked: std::io::Result<usize>, call: &'static str, object: &
 
 fn unreadable_answer(call: &'static str, object: &str) -> Error {
     let source =
-        std::io::Error::new(std::io::ErrorKind::InvalidData, "the kernel's answer has an unknown format");
+        std::io::Error::new(std::io::ErrorKind::InvalidData, "packetrig cannot parse the kernel's answer");
     Error::from_call(call, object, source)
 }
 
@@ -320,7 +321,7 @@ fn link_from_message(message: &LinkMessage) -> Link {
             LinkAttribute::LinkNetNsId(id) => link.peer_netns = Some(*id),
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = link_kind_from_infos(infos);
-                link.peer = link.peer.or_else(|| stack::tunnel_carrier_interface(infos));
+                link.peer = link.peer.or_else(|| stack::vxlan_lower_interface(infos));
             }
             _ => {}
         }
@@ -359,7 +360,8 @@ fn is_global_address(ip: &IpAddr) -> bool {
 }
 
 fn address_from_message(message: &AddressMessage) -> Option<LinkAddress> {
-    // On a point-to-point link `Address` is the far end's and `Local` ours; elsewhere both are ours.
+    // On a point-to-point link `Local` is the address of this machine and `Address` that of the peer. On other links
+    // both are the address of this machine.
     let local = message.attributes.iter().find_map(|a| match a {
         AddressAttribute::Local(ip) => Some(*ip),
         _ => None,
@@ -374,7 +376,7 @@ fn address_from_message(message: &AddressMessage) -> Option<LinkAddress> {
 }
 
 fn default_route_exits(route: &RouteMessage) -> Vec<u32> {
-    // An unreachable default, which the kernel keeps for IPv6, leads nowhere.
+    // The kernel may have an `unreachable` default route for IPv6: no packet leaves through it.
     if route.header.destination_prefix_length != 0 || route.header.kind != RouteType::Unicast {
         return Vec::new();
     }

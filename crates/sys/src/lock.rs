@@ -1,12 +1,11 @@
-//! One holder per name and network namespace.
+//! Locks on names: in a network namespace, at most one process holds a name.
 //!
-//! A [`NameLock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other
-//! user can make or take one. It also owns a listening socket with an abstract name, which lets processes
-//! with files in other directories see each other. Any user can take such a name, so the name alone proves
-//! nothing: the kernel reports the owner of the socket, and it counts only if this user or root owns it. If
-//! another user has the name, the holder listens at that name with a suffix. The check makes no connection,
-//! so a queue that another user has filled hides no holder. The kernel frees the lock and the socket when
-//! their owner closes them or dies.
+//! A [`NameLock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other user can
+//! make or lock one. It also owns a socket that listens at an abstract name, which shows the lock to processes with
+//! another runtime directory. Every user can listen at such a name, so a socket counts only if the kernel reports this
+//! user or root as its owner. If another user has the name, the holder listens at the name with a suffix. The kernel
+//! lists the sockets without a connection, so a holder is found even if another user has filled its queue of
+//! connections. The kernel frees the lock and the socket when the process closes them or dies.
 
 mod listeners;
 
@@ -22,13 +21,13 @@ use std::path::{Path, PathBuf};
 
 /// Directory of the lock files below the runtime directory.
 const LOCKS_DIRECTORY: &str = "locks";
-/// Attempts to make a file again that was removed while it was being locked.
+/// Maximum number of attempts to lock a file. An attempt fails if the last holder removes the file at the same time.
 const MAX_TRIES: usize = 16;
 
 /// A lock on a name. Dropping it releases the name.
 #[derive(Debug)]
 pub struct NameLock {
-    /// Stays open as a sign for other processes; no connection is accepted.
+    /// Shows other processes that the name is held; no connection is accepted.
     _listener: UnixListener,
     file: LockFile,
 }
@@ -49,7 +48,8 @@ impl Drop for LockFile {
 }
 
 impl NameLock {
-    /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
+    /// Locks `name` in `netns`. If another process holds it, the error is [`Error::Busy`] with `object` and, if it can
+    /// be read, the number of that process.
     pub fn acquire_name(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
         let path = lock_file_path(netns, name)?;
         let locked = LockFile::try_lock_at(&path)
@@ -58,7 +58,7 @@ impl NameLock {
         let Some(file) = locked else {
             return Err(Error::Busy { object: object.to_owned(), holder: read_lock_holder(&path) });
         };
-        // The socket is for processes that keep their files elsewhere.
+        // The socket is for processes with another runtime directory.
         let bound = netns.run_in_namespace(|| listen_at_name(name))?;
         let listener = bound.map_err(|error| Error::from_call("lock", object, error))?;
         // The check comes after binding: of two processes that start at once, at least one then sees the other.
@@ -68,14 +68,14 @@ impl NameLock {
         }
     }
 
-    /// The file that is locked.
+    /// Path of the lock file.
     pub fn path(&self) -> &Path {
         &self.file.path
     }
 }
 
-/// Returns true if a process holds `name` in `netns`. Unlike [`NameLock::acquire_name`], this does not prevent
-/// other processes from taking it in the meantime.
+/// Returns true if a process holds `name` in `netns`. Unlike [`NameLock::acquire_name`], this does not prevent other
+/// processes from locking the name afterwards.
 pub fn is_name_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     // A file that cannot be opened shows no holder. Then only the listeners count.
     let is_locked = open_existing_lock_file(&lock_file_path(netns, name)?).is_ok_and(|file| is_locked(&file));
@@ -91,7 +91,7 @@ pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// The file of a name in a namespace.
+/// Path of the lock file for a name in a namespace.
 fn lock_file_path(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
     // A later namespace may get the same number; the locks of the earlier one are gone by then.
     let namespace = netns.inode()?;
@@ -114,7 +114,7 @@ impl LockFile {
             let is_same = std::fs::symlink_metadata(path)
                 .is_ok_and(|found| found.dev() == own.dev() && found.ino() == own.ino());
             if is_same {
-                // The file may be that of a process that was killed, with its number in it.
+                // If the last holder was killed, its number is still in the file.
                 file.set_len(0)?;
                 write!(file, "{}", process::current_process_id())?;
                 return Ok(Some(Self { path: path.to_owned(), _file: file }));
@@ -127,19 +127,19 @@ impl LockFile {
 /// Reads the process number that the holder wrote into the file.
 fn read_lock_holder(path: &Path) -> Option<i32> {
     let mut text = String::new();
-    // A process number is far shorter than 16 digits, so a file of any other content costs nothing.
+    // A process number has far fewer than 16 digits. The limit keeps a file with other content from filling the memory.
     open_existing_lock_file(path).ok()?.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
-/// Lock on a whole file, for writing. It belongs to the open file description, so it also excludes other threads of this process
-/// (`F_OFD_SETLK`; a classic POSIX lock belongs to the process).
+/// Exclusive lock on a whole file. It belongs to the open file description (`F_OFD_SETLK`), so it also excludes other
+/// threads of this process. A classic POSIX lock would belong to the whole process.
 const fn whole_file_lock() -> libc::flock {
     // A length of 0 is the whole file, whatever it grows to. The kernel requires `l_pid` to be 0 for these locks.
     libc::flock { l_type: F_WRLCK, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
 }
 
-/// `F_WRLCK`, in the type of the structure.
+/// `F_WRLCK`, in the type of the field `l_type`.
 const F_WRLCK: libc::c_short = 1;
 
 /// Locks the file; false if another open file has the lock.

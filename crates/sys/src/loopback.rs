@@ -1,9 +1,10 @@
 //! Settings of the loopback interface that let frames between this machine's own IPv4 addresses pass, shared by all processes that need them.
 //!
-//! Without them the kernel discards such frames as forged, because it has not routed them itself. Two files of the [runtime
-//! directory](crate::runtime_directory) belong to each network namespace: the record has the settings as they were before the first holder,
-//! and each holder has a shared lock on the other file as long as it needs the settings. The kernel frees the lock of a process that dies.
-//! The last holder restores the settings. If it was killed, the next holder takes over the record, and [`find_unrestored_loopbacks`] finds it.
+//! Without these settings the kernel discards such frames as forged, because it has not routed them itself. Two files
+//! of the [runtime directory](crate::runtime_directory) belong to each network namespace. The record has the settings
+//! as they were before the first holder. On the other file, each holder has a shared lock as long as it needs the
+//! settings; the kernel frees the lock of a process that dies. The last holder restores the settings. If it is killed,
+//! the record stays: the next holder uses it, and [`find_unrestored_loopbacks`] finds it.
 //!
 //! Invariant: a process changes or restores the settings only while it has locked the record. It restores them only if
 //! there is no holder. The record is written before the first change.
@@ -16,39 +17,40 @@ use std::path::{Path, PathBuf};
 
 /// Directory of these files below the runtime directory.
 const LOOPBACK_DIRECTORY: &str = "loopback";
-/// `accept_local` lets a source pass that is an address of this machine; `route_localnet` lets 127.0.0.0/8 pass, which is
-/// otherwise a martian address.
+/// `accept_local` allows frames with a source address of this machine; `route_localnet` allows addresses of
+/// 127.0.0.0/8, which the kernel otherwise discards as martian.
 const LOOPBACK_SETTINGS: [&str; 2] = ["net/ipv4/conf/lo/accept_local", "net/ipv4/conf/lo/route_localnet"];
 const SETTING_ON: &str = "1";
-/// Attempts to hold the record; each takes half a second.
+/// Maximum number of attempts to lock the record; each waits for half a second.
 const MAX_HOLD_ATTEMPTS: usize = 20;
 const LOOPBACK_SETTINGS_NAME: &str = "the configuration of interface lo";
 
-/// A holder of the open settings. Dropping the last one restores them.
+/// A holder of the settings, which stay switched on as long as it lives. Dropping the last holder restores them.
 #[derive(Debug)]
-pub struct OpenLoopback {
+pub struct LoopbackSettingsHolder {
     record: LoopbackRecord,
     holders: File,
 }
 
-impl OpenLoopback {
+impl LoopbackSettingsHolder {
     /// Switches the settings of a namespace on, or joins the processes that have switched them on.
-    pub fn hold_loopback_open(netns: &NetNs) -> Result<Self, Error> {
+    pub fn acquire_loopback_settings(netns: &NetNs) -> Result<Self, Error> {
         let record = LoopbackRecord::for_netns(netns.duplicate()?)?;
         let held = record.lock_record_file()?;
-        // The file of holders is locked by every process that needs the settings open, and removed by the last.
+        // Every process that needs the settings locks the file of holders; the last one removes it.
         let failed =
             |error: io::Error| Error::from_call("lock", record.holders_path().display().to_string(), error);
         let holders = open_lock_file(&record.holders_path()).map_err(failed)?;
-        // The record is written before the first change: if the process is killed from now on, the record is
-        // left and has the old settings.
+        // The record is written before the first change: if the process is killed from now on, the record stays,
+        // with the old settings.
         if record.read_recorded_settings().is_none() {
             record.write_recorded_settings(&read_settings(netns)?)?;
         }
-        // Other processes hold this lock only for a moment, while they hold the record.
+        // This does not wait for long: another process has an exclusive lock on this file only while
+        // it holds the record.
         holders.lock_shared().map_err(failed)?;
-        // From here on this process is a holder: if the kernel refuses a change, dropping it restores the
-        // other one and removes the record.
+        // From here on this process is a holder: if the kernel refuses a change, dropping `opened` restores the other
+        // setting and removes the record.
         let opened = Self { record, holders };
         let changed =
             LOOPBACK_SETTINGS.into_iter().try_for_each(|key| kernel::write_setting(netns, key, SETTING_ON));
@@ -57,7 +59,7 @@ impl OpenLoopback {
     }
 }
 
-impl Drop for OpenLoopback {
+impl Drop for LoopbackSettingsHolder {
     fn drop(&mut self) {
         // A drop cannot report an error. Settings that could not be restored stay in the record.
         let Ok(_held) = self.record.lock_record_file() else { return };
@@ -73,11 +75,11 @@ fn read_settings(netns: &NetNs) -> Result<[String; 2], Error> {
     Ok([one?, other?])
 }
 
-/// The files of one namespace.
+/// The two files of one network namespace.
 #[derive(Debug)]
 struct LoopbackRecord {
     netns: NetNs,
-    /// Boot, number and cookie of the namespace: a number can be used again for another one.
+    /// Boot, inode number and cookie of the namespace: the kernel may use the inode number again for another namespace.
     identity: String,
     path: PathBuf,
 }
@@ -97,13 +99,14 @@ impl LoopbackRecord {
         self.path.with_extension("holders")
     }
 
-    /// Keeps other processes from the record until the returned file is dropped.
+    /// Locks the record until the returned file is dropped.
     fn lock_record_file(&self) -> Result<File, Error> {
         let held = (0..MAX_HOLD_ATTEMPTS).find_map(|_| runtime_directory::lock_file_for_update(&self.path));
         held.ok_or_else(|| Error::Busy { object: LOOPBACK_SETTINGS_NAME.to_owned(), holder: None })
     }
 
-    /// Reads the settings before the first holder; `None` if none are recorded for this namespace.
+    /// Reads the recorded settings, as they were before the first holder; `None` if none are
+    /// recorded for this namespace.
     fn read_recorded_settings(&self) -> Option<[String; 2]> {
         let text = String::from_utf8(runtime_directory::read_file(&self.path).ok()?).ok()?;
         let mut lines = text.lines();
@@ -118,8 +121,8 @@ impl LoopbackRecord {
             .map_err(|error| Error::from_call("write", self.path.display().to_string(), error))
     }
 
-    /// Writes the recorded settings back and removes the record. A setting that another program
-    /// has changed meanwhile stays.
+    /// Writes the recorded settings back and removes the record. A setting that another program has changed in the
+    /// meantime is left alone.
     fn restore_settings(&self) -> Result<(), Error> {
         let Some(before) = self.read_recorded_settings() else { return Ok(()) };
         for (key, value) in LOOPBACK_SETTINGS.into_iter().zip(before) {
@@ -144,7 +147,7 @@ impl LoopbackRecord {
     }
 }
 
-/// Settings of a loopback interface after its last holder was killed.
+/// A loopback interface whose settings were not restored, because the last holder was killed.
 #[derive(Debug)]
 pub struct UnrestoredLoopback {
     record: LoopbackRecord,
@@ -163,7 +166,7 @@ impl UnrestoredLoopback {
     }
 }
 
-/// Finds loopback interfaces whose settings a killed process left changed. Searches the caller's namespace
+/// Finds the loopback interfaces with settings that a killed process did not restore. Searches the caller's namespace
 /// and all named namespaces.
 pub fn find_unrestored_loopbacks() -> Vec<UnrestoredLoopback> {
     let names = runtime_directory::list_names(&runtime_directory::runtime_path_for(LOOPBACK_DIRECTORY));
@@ -208,8 +211,9 @@ mod tests {
             }
         }
 
-        fn hold(&self) -> OpenLoopback {
-            OpenLoopback::hold_loopback_open(&NetNs::open_named_namespace(&self.0).unwrap()).unwrap()
+        fn hold(&self) -> LoopbackSettingsHolder {
+            LoopbackSettingsHolder::acquire_loopback_settings(&NetNs::open_named_namespace(&self.0).unwrap())
+                .unwrap()
         }
 
         fn settings(&self) -> [String; 2] {
@@ -242,7 +246,7 @@ mod tests {
     #[test]
     #[ignore = "run by other tests"]
     fn holder() {
-        let _held = OpenLoopback::hold_loopback_open(
+        let _held = LoopbackSettingsHolder::acquire_loopback_settings(
             &NetNs::open_named_namespace(&std::env::var(NAMESPACE).unwrap()).unwrap(),
         )
         .unwrap();

@@ -25,14 +25,14 @@ pub enum KernelSwitch {
     BridgeFilterIpv6,
     /// Whether ordinary users may make user namespaces (Debian).
     UserNamespaces,
-    /// Whether AppArmor keeps ordinary users from using theirs (Ubuntu).
+    /// Whether AppArmor prevents ordinary users from using their user namespaces (Ubuntu).
     AppArmorUserNamespaces,
-    /// How many user namespaces there may be.
+    /// Maximum number of user namespaces that each user may make.
     MaxUserNamespaces,
 }
 
 impl KernelSwitch {
-    /// Its file below `/proc/sys`.
+    /// Path of the switch below `/proc/sys`.
     pub const fn key(self) -> &'static str {
         match self {
             Self::BridgeFilter => "net/bridge/bridge-nf-call-iptables",
@@ -50,7 +50,7 @@ impl KernelSwitch {
 pub enum MachineSetting {
     /// A number in a file below `/proc/sys`.
     Kernel { switch: KernelSwitch },
-    /// `up` or `down`.
+    /// State of an interface: `up` or `down`.
     Interface { namespace: Option<String>, name: String },
     /// The kernel's packet generator: `loaded` or `absent`.
     PacketGenerator,
@@ -69,7 +69,7 @@ impl SettingChange {
         Self { setting, value: value.to_owned() }
     }
 
-    /// Returns the change that takes this one back; `None` if the setting has the value already.
+    /// Returns the change that undoes this one; `None` if the setting already has the value.
     pub fn find_reverse_change(&self) -> Result<Option<Self>, Error> {
         let before = self.setting.read_value()?;
         Ok((before != self.value).then(|| Self { setting: self.setting.clone(), value: before }))
@@ -90,7 +90,8 @@ impl MachineSetting {
                 if link.up { STATE_UP } else { STATE_DOWN }.to_owned()
             }
             Self::PacketGenerator => {
-                // The module's own file, because it may also be built into the kernel.
+                // This directory also exists if pktgen is built into the kernel, where the list of modules
+                // would not show it.
                 let is_loaded = std::path::Path::new("/proc/net/pktgen").exists();
                 if is_loaded { MODULE_LOADED } else { MODULE_ABSENT }.to_owned()
             }

@@ -1,7 +1,7 @@
 //! Hints about memory: prefetching for the processor, and large pages for the kernel.
 //!
-//! It owns nothing. Invariant: hints change only speed and memory use. The module also has a measuring allocator,
-//! for tests of how much memory foreign input may take.
+//! This module owns nothing. Invariant: hints change only speed and memory use. The module also has a measuring
+//! allocator, for tests of how much memory foreign input may take.
 
 use crate::error::ignore_failure;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 /// Gives freed memory back to the system. Otherwise the allocator usually keeps it until the process ends.
 pub fn release_freed_memory() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointer, and the allocator locks its own state. The answer says whether there was any.
+    // SAFETY: it takes no pointer, and the allocator locks its own state. The result says whether memory was released.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
@@ -23,8 +23,8 @@ thread_local! {
 static PROCESS_HELD_BYTES: AtomicIsize = AtomicIsize::new(0);
 static PROCESS_PEAK_BYTES: AtomicIsize = AtomicIsize::new(0);
 
-/// Bytes that the calling thread has allocated and not freed. Bytes that it freed for another thread are
-/// subtracted.
+/// Bytes that the calling thread has allocated and not freed. Bytes that it freed and another thread
+/// had allocated are subtracted.
 #[derive(Clone, Copy)]
 struct ThreadHeldBytes {
     now: isize,
@@ -37,8 +37,8 @@ struct ThreadHeldBytes {
 pub struct MeteredAllocator;
 
 impl MeteredAllocator {
-    /// The maximum number of bytes that `work` holds at one time on this thread, in addition to earlier
-    /// allocations; `None` if this is not the allocator of the program.
+    /// The maximum number of bytes that `work` holds at one time on this thread, in addition to earlier allocations;
+    /// `None` if the program uses another allocator.
     pub fn measure_peak(work: impl FnOnce()) -> Option<u64> {
         let is_in_use = {
             let before = HELD_BYTES.get().now;
@@ -55,9 +55,9 @@ impl MeteredAllocator {
         is_in_use.then(|| (HELD_BYTES.get().peak - before).cast_unsigned() as u64)
     }
 
-    /// The maximum number of bytes that the whole process holds at one time during `work`, in addition to
-    /// earlier allocations. It is for work that is passed to other threads; allocations of unrelated threads
-    /// count, too. `None` if this is not the allocator of the program.
+    /// The maximum number of bytes that the whole process holds at one time during `work`, in addition to earlier
+    /// allocations. It is for work that is passed to other threads; allocations of unrelated threads count, too. `None`
+    /// if the program uses another allocator.
     pub fn measure_process_peak(work: impl FnOnce()) -> Option<u64> {
         let before = PROCESS_HELD_BYTES.load(Ordering::Relaxed);
         PROCESS_PEAK_BYTES.store(before, Ordering::Relaxed);
@@ -139,7 +139,7 @@ pub fn request_large_pages<T>(memory: &mut [T]) -> bool {
 
 /// Makes all threads allocate from one heap. In a process with short-lived threads, the next thread then reuses freed memory, and
 /// the process does not grow with the number of threads. Must be called before there is a second thread.
-pub fn limit_to_one_heap() {
+pub fn limit_to_one_malloc_arena() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets a number inside the allocator, which takes its own lock.
     unsafe {

@@ -7,7 +7,7 @@ use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
 use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 use netlink_sys::protocols::NETLINK_GENERIC;
 
-/// Family of the generic netlink controller, and its command to look up another.
+/// Family number of the generic netlink controller, and its command that finds the number of another family.
 const GENL_CONTROLLER_FAMILY: u16 = 16;
 const CONTROLLER_GET_FAMILY: u8 = 3;
 const CONTROLLER_FAMILY_ID: u16 = 1;
@@ -23,17 +23,17 @@ const DEV_XDP_FEATURES: u16 = 3;
 pub struct XdpFeatures {
     /// The driver runs programs itself (`XDP_PASS`, `XDP_DROP`, `XDP_TX`).
     pub native: bool,
-    /// Frames can be redirected away from it.
+    /// The driver can redirect received frames to other interfaces (`XDP_REDIRECT`).
     pub redirect: bool,
-    /// Frames can be redirected to it.
+    /// Other interfaces can redirect frames to this interface.
     pub transmit: bool,
     /// AF_XDP sockets get frames without a copy.
     pub zero_copy: bool,
-    /// Frames in several pieces (jumbo) are received.
+    /// Programs can receive frames that are in several buffers (jumbo frames).
     pub fragments: bool,
 }
 
-/// Reads the XDP abilities of the interface with this number; unsupported before Linux 6.3.
+/// Reads the XDP abilities of the interface with this number; [`Error::Unsupported`] before Linux 6.3.
 pub fn read_xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
     let mut netlink = NetlinkConversation::open_in(netns, NETLINK_GENERIC)?;
     let family = find_netdev_family(&mut netlink)?;

@@ -1,7 +1,7 @@
 //! Netlink conversations: one request, its answers, its acknowledgement.
 //!
-//! A [`NetlinkConversation`] owns one netlink socket, which stays in the network namespace it was opened in. The meaning of the
-//! messages is up to the caller.
+//! A [`NetlinkConversation`] owns one netlink socket, which stays in the network namespace it was opened in. The
+//! callers build and interpret the messages.
 
 use crate::{Error, netns::NetNs};
 use netlink_packet_core::{
@@ -12,7 +12,7 @@ use netlink_sys::{Socket, SocketAddr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::time::Duration;
 
-/// The kernel's answers come in pieces of at most this size.
+/// Maximum size of a datagram of answers from the kernel, in bytes.
 const RECEIVE_BUFFER: usize = 1 << 16;
 
 /// The kernel answers within microseconds, or, while it holds its configuration lock, within seconds.
@@ -58,7 +58,8 @@ impl NetlinkConversation {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.sequence_number = self.sequence;
-        // A dump ends with NLMSG_DONE. Any other answer would have no end without an acknowledgement.
+        // The answers to a dump end with NLMSG_DONE, all other answers with the acknowledgement
+        // that this flag requests.
         let ack = if flags & NLM_F_DUMP == NLM_F_DUMP { 0 } else { NLM_F_ACK };
         header.flags = NLM_F_REQUEST | flags | ack;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request));

@@ -1,11 +1,11 @@
 //! Network namespaces: opening, making, entering and finding them.
 //!
-//! A [`NetNs`] owns one descriptor that keeps its namespace alive. Only [`NetNs::run_in_namespace`] enters a namespace,
-//! on a separate thread that ends there, unless the caller is inside already: no thread of the caller stays
-//! in a foreign namespace. Sockets made inside stay in that namespace wherever they are used.
+//! A [`NetNs`] owns one descriptor that keeps its namespace alive. Only new threads, which end there, enter a
+//! namespace, so no existing thread is moved to another namespace. If the calling thread is inside already, it does the
+//! work itself. Sockets made inside stay in that namespace wherever they are used.
 //!
-//! Entering takes CAP_SYS_ADMIN. A program that gives it up calls [`keep_threads_in`] before: a thread stays in each namespace and starts
-//! the threads of later work there.
+//! Entering takes CAP_SYS_ADMIN. A program that gives this capability up calls [`start_resident_threads`] before: one thread
+//! then stays in each namespace, and starts the threads for later work there.
 
 use crate::resident::ResidentThread;
 use crate::{Error, private_files};
@@ -107,8 +107,8 @@ impl NetNs {
         opened
     }
 
-    /// Runs `work` inside this namespace, on a separate thread unless the caller's thread is inside already.
-    /// Its result (above all sockets) may be used anywhere. A panic of `work` continues in the caller.
+    /// Runs `work` inside this namespace, on a separate thread unless the caller's thread is inside already. The result
+    /// of `work`, for example a socket, may be used in any namespace. A panic of `work` continues in the caller.
     pub fn run_in_namespace<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         // The usual case. It needs no thread and no rights.
         if self.is_calling_thread_inside()? {
@@ -129,7 +129,7 @@ impl NetNs {
         })
     }
 
-    /// Starts a thread that lives in this namespace.
+    /// Starts a thread that does `work` in this namespace.
     pub fn spawn_in_namespace<T: Send + 'static>(
         &self,
         name: String,
@@ -139,15 +139,15 @@ impl NetNs {
         let thread = std::thread::Builder::new().name(name.clone());
         // A thread that is started in the namespace need not enter it.
         let started = if self.has_resident_thread()? {
-            self.run_in_namespace(|| thread.spawn(move || inside.work_inside(work)))?
+            self.run_in_namespace(|| thread.spawn(move || inside.enter_and_run(work)))?
         } else {
-            thread.spawn(move || inside.work_inside(work))
+            thread.spawn(move || inside.enter_and_run(work))
         };
         started.map_err(|error| Error::from_call("spawn", name, error))
     }
 
     /// Enters this namespace and does `work`. The calling thread must end afterwards.
-    fn work_inside<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    fn enter_and_run<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.enter_namespace()?;
         work()
     }
@@ -199,7 +199,7 @@ impl NetNs {
         Ok(crate::packet::socket::get_option(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0_u64).ok())
     }
 
-    /// Finds the namespace with that inode number: the caller's, a named one, or that of a process.
+    /// Finds the namespace with that inode number among the caller's, the named ones, and that of `process`.
     pub fn find_namespace_by_inode(inode: u64, process: Option<u32>) -> Option<Self> {
         // The sources come in the order of their cost. The iterator is lazy, so most searches end at the first one.
         let candidates = std::iter::once_with(|| Self::current().ok())
@@ -208,8 +208,8 @@ impl NetNs {
         candidates.flatten().find(|netns| netns.inode().is_ok_and(|found| found == inode))
     }
 
-    /// Lists every namespace that can be found from here, each once: the caller's, those with a name, and those of
-    /// processes.
+    /// Lists the namespaces that this process can find, each once and at most 1024: the caller's, those with a name,
+    /// and those of other processes.
     pub fn list_visible_namespaces() -> Vec<Self> {
         let named = list_named_namespaces().into_iter().map(|name| Self::open_named_namespace(&name).ok());
         let mut seen = BTreeSet::new();
@@ -221,7 +221,8 @@ impl NetNs {
         }
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-            // Nearly all processes are in a known namespace: opening only the others is three times as fast.
+            // Nearly all processes are in a namespace that is in the list already. Opening only the other namespaces is
+            // three times as fast.
             let inode = std::fs::metadata(netns_path_of_process(process)).map(|found| found.ino());
             if inode.is_ok_and(|inode| !seen.contains(&inode))
                 && let Ok(netns) = Self::namespace_of_process(process)
@@ -283,7 +284,7 @@ pub fn delete_named_namespace(name: &str) -> Result<(), Error> {
 
 /// Starts a thread that stays in each of these namespaces, so that later work in them needs no rights. A namespace that
 /// cannot be entered is left out; work in it reports the reason.
-pub fn keep_threads_in(names: &[String]) {
+pub fn start_resident_threads(names: &[String]) {
     for name in names.iter().take(MAX_RESIDENTS) {
         let Ok(netns) = NetNs::open_named_namespace(name) else { continue };
         let Ok(inode) = netns.inode() else { continue };
@@ -320,7 +321,7 @@ fn missing_namespace(name: &str) -> Error {
     Error::Missing {
         what: "network namespace",
         name: name.to_owned(),
-        remedy: "`ip netns list` lists them, `ip netns add` makes one",
+        remedy: "`ip netns list` lists the namespaces, `ip netns add` makes one",
     }
 }
 

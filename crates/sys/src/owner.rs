@@ -1,13 +1,13 @@
-//! Owner of the other end of a TCP connection over the loopback interface.
+//! Finds the user at the other end of a TCP connection over the loopback interface.
 //!
 //! A [`ConnectionOwners`] owns one netlink socket, which stays in the network namespace it was opened in. The
 //! kernel finds the client's socket by its addresses (`SOCK_DIAG`, what `ss -e` uses); if that module is
 //! missing, this code reads `/proc/net/tcp`.
 //!
 //! Invariant: a user is returned only for a socket that a process still holds. The kernel reports user 0, root, for a
-//! socket whose process has closed it, so the user counts only if the same answer has an inode: a closed socket has none,
-//! and it never gets one again. Numbers are as this process's user namespace shows them; users that it does not know all
-//! appear as one number ([`read_overflow_user`]), which therefore identifies nobody.
+//! socket whose process has closed it, so the user counts only if the same answer has an inode: a closed socket has
+//! none, and it never gets one again. User numbers are those of this process's user namespace. All users that are not
+//! mapped into it appear as one number ([`read_overflow_user`]), which therefore identifies nobody.
 
 use crate::{Error, netlink::NetlinkConversation, netns::NetNs};
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
@@ -59,10 +59,10 @@ impl ConnectionOwners {
         Err(Error::UnknownOwner { source: std::io::ErrorKind::Unsupported.into() })
     }
 
-    /// Finds the user that holds the socket at `client`, which is connected to `server`, an address of this
-    /// process. `None`: the socket is not on this machine, its process has closed it, its user is unknown
-    /// here, or the kernel does not report it.
-    pub fn find_owner(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+    /// Finds the user that holds the socket at `client`, which is connected to `server`, an address of this process.
+    /// `None`: the socket is not on this machine, its process has closed it, its user is not mapped into this user
+    /// namespace, or the kernel does not report the socket.
+    pub fn find_connection_user(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
         self.look_up_user(client, server).filter(|user| *user != self.overflow)
     }
 
@@ -75,7 +75,7 @@ impl ConnectionOwners {
     }
 }
 
-/// The number under which users appear that this process's user namespace does not know.
+/// Reads the number that stands for all users that are not mapped into this process's user namespace (`overflowuid`).
 pub fn read_overflow_user() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
     text.trim().parse().unwrap_or(65534)
@@ -102,7 +102,7 @@ impl SelfConnection {
     }
 }
 
-/// The two ends of a connection, as the sought socket sees them.
+/// Addresses of a connection, from the view of the socket that is searched for: its own address, and its peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SocketPair {
     near: SocketAddr,
@@ -221,13 +221,14 @@ fn read_number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Reads the owner from `/proc`. Both tables count, because IPv6 sockets may hold IPv4 connections.
+/// Reads the owner from `/proc`. Both tables are searched, because an IPv6 socket may have an IPv4 connection.
 fn find_owner_in_proc(pair: SocketPair) -> Option<u32> {
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
     tables.iter().find_map(|path| find_uid_in_tcp_table(&fs::read_to_string(path).ok()?, pair))
 }
 
-/// Finds the user id of a connection in the text of /proc/net/tcp. Columns: number, local address, remote address, state, queues, timer, retransmissions, user, timeout, inode.
+/// Finds the user number of a connection in the text of /proc/net/tcp; `None` if no row matches. Columns: number, local
+/// address, remote address, state, queues, timer, retransmissions, user, timeout, inode.
 fn find_uid_in_tcp_table(table: &str, pair: SocketPair) -> Option<u32> {
     table.lines().skip(1).find_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -241,7 +242,7 @@ fn find_uid_in_tcp_table(table: &str, pair: SocketPair) -> Option<u32> {
     })
 }
 
-/// `0100007F:1F90`: words of four bytes as this machine has them in memory, and the port.
+/// Parses an address like `0100007F:1F90`: 32-bit words in this machine's byte order, and the port.
 fn parse_table_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let words: Option<Vec<u8>> = (0..address.len() / 8)
@@ -281,7 +282,10 @@ mod tests {
             let (accepted, peer) = listener.accept().unwrap();
             let server = accepted.local_addr().unwrap();
             assert_eq!(owners(peer, server), [own, own], "{listen}");
-            assert_eq!(ConnectionOwners::open_for_this_thread().unwrap().find_owner(peer, server), own);
+            assert_eq!(
+                ConnectionOwners::open_for_this_thread().unwrap().find_connection_user(peer, server),
+                own
+            );
             let elsewhere = SocketAddr::new(server.ip(), bound.port().wrapping_add(1));
             assert_eq!(owners(peer, elsewhere), [None, None], "{listen}");
             assert_eq!(owners(server, SocketAddr::new(peer.ip(), 9)), [None, None], "a listener is no owner");

@@ -3,7 +3,7 @@
 //! libpcap is loaded when the first expression is compiled and stays loaded; a machine without it can do everything
 //! else. Only its compiler is used (and, for tests, its interpreter): it never opens an interface here.
 //!
-//! Invariant: memory of libpcap is freed by libpcap, in the call that had it allocated.
+//! Invariant: memory that libpcap allocates during a call of this module is freed by libpcap before the call returns.
 
 use crate::UnsupportedFeature;
 use packetrig_units::clamp_to_u32;
@@ -24,7 +24,7 @@ pub struct ClassicInsn {
     pub code: u16,
     /// Instructions to skip if a condition holds.
     pub jt: u8,
-    /// Instructions to skip if it does not.
+    /// Instructions to skip if the condition does not hold.
     pub jf: u8,
     pub k: u32,
 }
@@ -72,8 +72,8 @@ struct PcapLibrary {
     filter: PcapFilterFunction,
 }
 
-/// Compiles an expression for Ethernet frames, optimised. An empty one accepts every frame.
-pub fn compile_expression(expression: &str) -> Result<ClassicProgram, PcapError> {
+/// Compiles an expression for Ethernet frames, with optimisation. An empty expression accepts every frame.
+pub fn compile_filter_expression(expression: &str) -> Result<ClassicProgram, PcapError> {
     // Releases before 1.8 compile with global state.
     static COMPILE_LOCK: Mutex<()> = Mutex::new(());
     let library = load_library_once()?;
@@ -99,7 +99,8 @@ fn expression_error(expression: &str, reason: &str) -> PcapError {
     PcapError::Expression { expression: expression.to_owned(), reason: reason.to_owned() }
 }
 
-/// Runs libpcap's own interpreter: returns the result of `program` for a frame; 0 is "no match". Tests compare with it.
+/// Runs libpcap's own interpreter: returns the result of `program` for a frame; 0 is "no match". Tests compare other
+/// filters with this result.
 ///
 /// Panics if the program could run off its end or use memory cells that do not exist.
 pub fn run_filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
@@ -111,7 +112,7 @@ pub fn run_filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapErro
     Ok(unsafe { (library.filter)(program.as_ptr(), frame.as_ptr(), length, length) })
 }
 
-/// Returns true if jumps stay inside, the last instruction returns, and cells of memory exist.
+/// Returns true if no jump leaves the program, no path runs off its end, and all memory cells exist.
 fn is_program_bounded(program: &[ClassicInsn]) -> bool {
     !program.is_empty() && (0..program.len()).all(|at| is_instruction_bounded(program, at))
 }
@@ -236,13 +237,13 @@ mod tests {
         if let Err(missing) = load_library_once() {
             return eprintln!("skipped: {missing}");
         }
-        let program = compile_expression("ip").unwrap();
+        let program = compile_filter_expression("ip").unwrap();
         let mut frame = [0u8; 60];
         assert_eq!(run_filter(&program, &frame).unwrap(), 0);
         frame[12] = 8;
         assert!(run_filter(&program, &frame).unwrap() > 0);
-        assert_eq!(compile_expression("").unwrap().len(), 1);
-        let refused = compile_expression("ip and and").unwrap_err().to_string();
+        assert_eq!(compile_filter_expression("").unwrap().len(), 1);
+        let refused = compile_filter_expression("ip and and").unwrap_err().to_string();
         assert!(refused.contains("`ip and and`") && refused.contains("syntax error"), "{refused}");
     }
 

@@ -1,9 +1,9 @@
 //! The kernel's packet generator, driven through its files under `/proc/net/pktgen`.
 //!
-//! Each network namespace has its own set: kernel threads (one per processor), and devices that are assigned
-//! to them. A [`Pktgen`] owns the set of one namespace: every packetrig process takes the same lock, and it
-//! refuses a set that another program has filled. Dropping it removes its devices. This code does not load
-//! the module, because that would change the machine.
+//! Each network namespace has its own generator: kernel threads (one per processor), and devices that are assigned to
+//! the threads. A [`Pktgen`] owns the generator of one namespace: it holds a lock that excludes other packetrig
+//! processes, and it refuses a generator to which another program has added devices. Dropping it removes its devices.
+//! This code does not load the module, because that would change the machine.
 
 use crate::error::ignore_failure;
 use crate::lock::NameLock;
@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 /// Directory in the calling thread's namespace: `/proc/net` would be that of the process's first thread.
 const PKTGEN_DIRECTORY: &str = "/proc/thread-self/net/pktgen";
 const CONTROL_FILE: &str = "pgctrl";
-const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN in the machine's first user namespace: run as root";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN outside of user namespaces: run as root";
 /// The kernel's answer to an option that it accepted.
 const ACCEPTED_ANSWER: &str = "OK";
 
@@ -32,7 +32,7 @@ pub struct Pktgen {
 #[derive(Debug)]
 struct PktgenDevice {
     name: String,
-    /// Stays valid wherever it is used: the namespace matters only when it is opened.
+    /// Can be used by any thread: the namespace matters only when the file is opened.
     file: File,
 }
 
@@ -43,9 +43,10 @@ pub struct DeviceProgress {
     pub sent: u64,
     /// Frames that the driver refused for good.
     pub errors: u64,
-    /// First attempt, monotonic clock, microseconds; 0 before it.
+    /// Time of the first attempt to send, on the monotonic clock in microseconds; 0 before the attempt.
     pub started_us: u64,
-    /// Last attempt or now, on the same clock; 0 before the first.
+    /// Time of the last attempt, or the present time while the device runs, on the same clock; 0
+    /// before the first attempt.
     pub stopped_us: u64,
     /// Kernel's report on the last command or run.
     pub result: String,
@@ -58,14 +59,14 @@ pub struct PktgenRun {
 }
 
 impl Pktgen {
-    /// Opens the generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if another packetrig has it,
-    /// `EBUSY` if another program has given it devices.
+    /// Opens the generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if another packetrig
+    /// process has it, `EBUSY` if another program has added devices to it.
     pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
         let netns = NetNs::duplicate(netns)?;
         let threads = netns.run_in_namespace(list_pktgen_threads)??;
         let lock = NameLock::acquire_name(&netns, "packetrig/pktgen", &pktgen_object_name(&netns))?;
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
-        // The check holds the lock: no other packetrig can add devices after it.
+        // This process holds the lock, so no other packetrig process can add devices after the check.
         for thread in &pktgen.threads {
             if lists_devices(&pktgen.in_namespace(thread, read_file)?) {
                 return Err(devices_in_use_error(&pktgen.netns));
@@ -74,12 +75,13 @@ impl Pktgen {
         Ok(pktgen)
     }
 
-    /// Kernel threads that devices can be given to.
+    /// Number of kernel threads to which devices can be assigned.
     pub fn thread_count(&self) -> usize {
         self.threads.len()
     }
 
-    /// Gives a device to a kernel thread (counted from 0, and from the first again after the last).
+    /// Assigns a device to a kernel thread. Threads are counted from 0; a number that is too large begins again
+    /// at the first thread.
     pub fn add_device(&mut self, thread: usize, device: &str) -> Result<(), Error> {
         let thread = self.threads[thread % self.threads.len()].clone();
         let command = format!("add_device {device}");
@@ -89,14 +91,14 @@ impl Pktgen {
         Ok(())
     }
 
-    /// Sets an option of a device, like `count 1000`. The caller must keep to the bounds: the kernel truncates
-    /// numbers of more than ten digits, and wraps numbers that do not fit.
+    /// Sets an option of a device, like `count 1000`. The caller must check that numbers are in range: the kernel
+    /// truncates numbers of more than ten digits, and wraps numbers that do not fit.
     pub fn set_option(&self, device: &str, option: &str) -> Result<(), Error> {
         let file = &mut &self.find_device(device)?.file;
         let object = format!("pktgen's {device}: {option}");
         // The kernel reads beyond the written bytes, until it finds a blank or a newline.
         let written = file.write_all(format!("{option}\n").as_bytes());
-        // The same file tells how the kernel took the last option.
+        // The same file has the kernel's answer to the last option.
         let result = self.read_progress(device)?.result;
         match written {
             Ok(()) if result.starts_with(ACCEPTED_ANSWER) => Ok(()),
@@ -117,7 +119,8 @@ impl Pktgen {
     /// Starts all devices. The kernel's threads notice within 100 ms.
     pub fn start_devices(&self) -> Result<PktgenRun, Error> {
         let netns = NetNs::duplicate(&self.netns)?;
-        // The write returns when everything is sent. A signal to its thread stops it, above all the end of the process.
+        // The write returns when all devices have ended. A signal to the writing thread, for example at the end of the
+        // process, stops the devices.
         let thread = std::thread::Builder::new().name("pktgen".into()).spawn(move || {
             netns.run_in_namespace(|| write_pktgen_command(&pktgen_path(CONTROL_FILE), "start"))?
         });
@@ -125,7 +128,8 @@ impl Pktgen {
         Ok(PktgenRun { thread })
     }
 
-    /// Stops all devices. A device that was started and has not noticed it yet misses the stop: repeat it until the run has ended.
+    /// Stops all devices. A device that has not noticed its start yet ignores the stop, so repeat this call until
+    /// the run has ended.
     pub fn stop_devices(&self) -> Result<(), Error> {
         self.in_namespace(CONTROL_FILE, |path| write_pktgen_command(path, "stop"))
     }
@@ -153,7 +157,7 @@ impl Drop for Pktgen {
         if self.devices.is_empty() {
             return;
         }
-        // A device that is sending cannot be removed. In a drop there is nobody to report a failure to.
+        // A device that is sending cannot be removed, so all are stopped first. A drop cannot report a failure.
         ignore_failure(self.stop_devices());
         self.devices.clear();
         for thread in &self.threads {
@@ -178,7 +182,8 @@ fn pktgen_object_name(netns: &NetNs) -> String {
     format!("pktgen in {}", netns.label())
 }
 
-/// Error for a set that is in use: another program has configured it, or was killed before it removed its devices.
+/// Error for a generator that has devices already: another program uses it, or was killed before
+/// it removed its devices.
 fn devices_in_use_error(netns: &NetNs) -> Error {
     Error::Call {
         call: "open",
@@ -194,7 +199,7 @@ fn pktgen_path(file: &str) -> String {
     format!("{PKTGEN_DIRECTORY}/{file}")
 }
 
-/// Kernel threads of the calling thread's namespace.
+/// Lists the names of pktgen's kernel threads in the calling thread's namespace; an error if there are none.
 fn list_pktgen_threads() -> Result<Vec<String>, Error> {
     let entries = std::fs::read_dir(PKTGEN_DIRECTORY).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::Unsupported(UnsupportedFeature {
@@ -229,7 +234,7 @@ fn read_file(path: &str) -> Result<String, Error> {
 }
 
 fn write_pktgen_command(path: &str, command: &str) -> Result<(), Error> {
-    // The kernel takes the last byte of a command such as `start` for a newline.
+    // The kernel cuts off the last byte of a command such as `start`, because it expects a newline there.
     let written = open_file(path)?.write_all(format!("{command}\n").as_bytes());
     written.map_err(|error| {
         Error::from_call("write", format!("{path}: {command}"), error).with_rights(MISSING_RIGHTS_TEXT)

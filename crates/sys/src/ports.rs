@@ -1,8 +1,9 @@
-//! Holds ports of this machine's own addresses, so that its kernel does not answer packets to them.
+//! Holds ports of this machine's own addresses, so that the kernel does not answer packets to these ports.
 //!
-//! A [`HeldPort`] owns one socket. For a port without a socket, the kernel answers a TCP segment with a reset, and a datagram
-//! with "port unreachable". Here there is a socket, and its filter drops all packets before the protocol sees them. Packet
-//! sockets still see them. The port is free again when the value is dropped, or when the process is killed.
+//! A [`HeldPort`] owns one socket. For a port without a socket, the kernel answers a TCP segment with a reset, and
+//! a datagram with "port unreachable". A held port has a socket, and the socket's filter drops all packets before
+//! the protocol sees them. Packet sockets still see them. The port is free again when the value is dropped, or when
+//! the process is killed.
 
 use crate::{Error, netns::NetNs, packet::socket, pcap::ClassicInsn};
 use rustix::io::Errno;
@@ -101,7 +102,8 @@ impl ReservedPort {
     }
 }
 
-/// Lists the users that have sockets with a port in the calling thread's network namespace, whatever the address.
+/// Lists the numbers of the users that have a socket at this port, at any address, in the
+/// calling thread's network namespace.
 pub fn find_port_users(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Error> {
     let tables = match protocol {
         PortProtocol::Tcp => ["tcp", "tcp6"],
@@ -122,7 +124,8 @@ pub fn find_port_users(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Er
     Ok(users)
 }
 
-/// The user of a row if its socket has the port: `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`.
+/// Returns the user of a row of the table if the socket has the port: `sl local_address rem_address st tx:rx
+/// tr:when retrnsmt uid …`.
 fn parse_row_user(row: &str, port: u16) -> Option<u32> {
     let fields: Vec<&str> = row.split_whitespace().collect();
     let (_, local) = fields.get(1)?.rsplit_once(':')?;

@@ -1,8 +1,9 @@
 //! Files and directories that only their owner may read: 0600 and 0700, whatever the umask is.
 //!
-//! Captures, results, keys, spools and logs may hold private data, so every crate makes its files here; `xtask layers` finds those that do not. An
-//! existing regular file gets 0600 as well, because its new content is as private. It is refused if another user may have put it there. Devices, pipes
-//! and existing directories stay as they are: the user named them.
+//! Captures, results, keys, spools and logs may hold private data, so every crate makes its files with these functions;
+//! `xtask layers` finds crates that do not. An existing regular file gets mode 0600 as well, because its new content is
+//! as private. A file that another user may have put there is refused. Devices, pipes and existing directories keep
+//! their modes, because the user named them.
 //!
 //! [`restrict_new_files_to_owner`] does the same for files that libraries and children make (SQLite, `nats-server`).
 
@@ -23,7 +24,8 @@ pub const FILE_MODE: u32 = 0o600;
 pub const DIRECTORY_MODE: u32 = 0o700;
 const PERMISSION_BITS: u32 = 0o7777;
 
-/// Makes files of this process and of its children private from now on, unless they are made public on purpose.
+/// Sets the umask: from now on, new files of this process and of its children are private, unless they are
+/// made public on purpose.
 pub fn restrict_new_files_to_owner() {
     rustix::process::umask(Mode::from_bits_truncate(0o077));
 }
@@ -43,7 +45,7 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
     open_private(path, FileOpening::Append)
 }
 
-/// Opens the file for reading and writing as it is, making it if there is none.
+/// Opens the file for reading and writing without emptying it, making it if there is none.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
     open_private(path, FileOpening::ReadWrite)
 }
@@ -69,7 +71,7 @@ pub enum SecretFileError {
 }
 
 /// Reads a text file of at most `most` bytes that only this user and root may read or write.
-pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
+pub fn read_secret_file(path: &Path, most: u64) -> Result<String, SecretFileError> {
     let file = File::open(path)?;
     // These are facts of the open file, not of the path: so the checked file is the file that is read.
     let facts = file.metadata()?;
@@ -83,7 +85,7 @@ pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
         return Err(SecretFileError::Foreign(facts.uid()));
     }
     let mut text = String::new();
-    // One byte more: a secret that is cut would still be used.
+    // One byte more than allowed is read, to notice a longer file: a truncated secret must not be used.
     if file.take(most + 1).read_to_string(&mut text)? as u64 > most {
         return Err(SecretFileError::TooLong(most));
     }
@@ -100,12 +102,12 @@ pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     draft.push(format!(".{}-{number}.new", std::process::id()));
     let draft = Path::new(&draft);
     if let Err(error) = write_file_durably(draft, bytes.as_ref()).and_then(|()| fs::rename(draft, path)) {
-        // A draft takes disk space that other files may need. If it cannot be removed either, the
-        // first error is enough.
+        // A draft takes disk space that other files may need. If its removal fails, too, the caller
+        // gets the first error.
         ignore_failure(fs::remove_file(draft));
         return Err(error);
     }
-    // The name lasts only when the directory is on the disk.
+    // The new name survives a power cut only when the directory is on the disk, too.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
@@ -137,7 +139,8 @@ pub fn create_public_directories(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
-/// Removes the rights of other users on a file or directory that an earlier version made.
+/// Removes the rights of other users on a file or directory that an earlier version of packetrig made. A symbolic
+/// link is left alone.
 pub fn restrict_path_to_owner(path: &Path) -> io::Result<()> {
     let facts = fs::symlink_metadata(path)?;
     let wanted = if facts.is_dir() { DIRECTORY_MODE } else { FILE_MODE };
@@ -212,14 +215,14 @@ mod tests {
         let file = base.path().join("key");
         fs::write(&file, "secret").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(read_secret(&file, 100), Err(SecretFileError::Exposed)));
+        assert!(matches!(read_secret_file(&file, 100), Err(SecretFileError::Exposed)));
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(read_secret(&file, 100).unwrap(), "secret");
-        assert_eq!(read_secret(&file, 6).unwrap(), "secret");
-        assert!(matches!(read_secret(&file, 5), Err(SecretFileError::TooLong(5))));
+        assert_eq!(read_secret_file(&file, 100).unwrap(), "secret");
+        assert_eq!(read_secret_file(&file, 6).unwrap(), "secret");
+        assert!(matches!(read_secret_file(&file, 5), Err(SecretFileError::TooLong(5))));
         // Others may read the directory, but that is not its fault.
         fs::set_permissions(base.path(), Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(read_secret(base.path(), 100), Err(SecretFileError::NotRegular)));
+        assert!(matches!(read_secret_file(base.path(), 100), Err(SecretFileError::NotRegular)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Processes that depend on each other, and how to end one.
+//! Ends processes, and makes a process end with the process that started it.
 //!
 //! A number does not identify a process permanently, because the kernel reuses numbers. A [lock](crate::lock)
 //! that a process holds shows that the process is alive.
@@ -22,7 +22,7 @@ pub fn current_process_id() -> u32 {
 }
 
 /// Asks a process to end (SIGTERM).
-pub fn ask_process_to_end(number: u32) -> Result<(), Error> {
+pub fn send_sigterm_to_process(number: u32) -> Result<(), Error> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     // No process can have this number, so there is none to end.
     let Some(pid) = pid else { return Ok(()) };
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_process_can_be_asked_to_end() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        ask_process_to_end(child.id()).unwrap();
+        send_sigterm_to_process(child.id()).unwrap();
         assert!(!child.wait().unwrap().success());
     }
 }

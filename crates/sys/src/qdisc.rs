@@ -13,7 +13,7 @@ use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueingDiscipline {
-    /// Its kind: `fq`, `etf`, `noqueue` …
+    /// Kind of the qdisc: `fq`, `etf`, `noqueue` …
     pub kind: String,
     /// True if it is the root qdisc of its interface.
     pub root: bool,
@@ -33,7 +33,7 @@ pub struct EtfSettings {
     pub delta_ns: i32,
     /// Clock of the release times (`CLOCK_TAI` is 11).
     pub clock: i32,
-    /// The network device does the releasing.
+    /// The network device releases the frames at their times.
     pub offload: bool,
 }
 

@@ -37,7 +37,7 @@ impl ResidentThread {
         let (done, result) = sync_channel(1);
         let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
             let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
-            // The caller waits for it, so there is a receiver.
+            // The caller waits for the result, so the channel has a receiver.
             ignore_failure(done.send(worked));
         });
         // SAFETY: only the lifetime changes. The values that the job borrows live until this function

@@ -8,7 +8,7 @@
 //! Invariant: a file is made, read or written there only if the directory and the file belong to this user,
 //! no other user may write to them, and neither is a symbolic link.
 
-use crate::caps::{ThreadRights, outer_user};
+use crate::caps::{ThreadRights, read_outer_user_id};
 use crate::clock::boot_id;
 use crate::error::ignore_failure;
 use crate::process;
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Environment variable that names another directory for the files.
 const RUN_DIRECTORY_VARIABLE: &str = "PACKETRIG_RUN_DIR";
 const SYSTEM_RUN_DIRECTORY: &str = "/run/packetrig";
-/// Directory in which session managers make one for each user.
+/// Directory in which session managers make a directory for each user.
 const USER_RUN_DIRECTORIES: &str = "/run/user";
 const RUN_DIRECTORY_NAME: &str = "packetrig";
 
@@ -48,14 +48,14 @@ pub fn runtime_directory() -> PathBuf {
     if rights.user == 0 && !rights.in_user_namespace {
         return PathBuf::from(SYSTEM_RUN_DIRECTORY);
     }
-    let home = find_home_directory(outer_user()).zip(boot_id().ok());
+    let home = find_home_directory(read_outer_user_id()).zip(boot_id().ok());
     let home =
         home.map(|(home, boot)| home.join(".cache").join(RUN_DIRECTORY_NAME).join(format!("run-{boot}")));
-    user_runtime_directory(Path::new(USER_RUN_DIRECTORIES), &std::env::temp_dir(), home, outer_user())
+    user_runtime_directory(Path::new(USER_RUN_DIRECTORIES), &std::env::temp_dir(), home, read_outer_user_id())
 }
 
-/// Directory of an ordinary user. Nobody else can take away a directory that a session manager made. The environment is not
-/// used, because all processes of a user must agree, also those of `sudo -u` and of services.
+/// Directory of an ordinary user. No other user can remove a directory that a session manager made. The environment is
+/// not used, because all processes of a user must agree, also those of `sudo -u` and of services.
 fn user_runtime_directory(users: &Path, temporary: &Path, home: Option<PathBuf>, user: u32) -> PathBuf {
     let session = users.join(user.to_string());
     if is_own_directory(&session) {
@@ -75,7 +75,7 @@ fn is_own_directory(path: &Path) -> bool {
     found.is_ok_and(|found| found.is_dir() && check_owner(path, &found).is_ok())
 }
 
-/// Returns true if another user has made the file there.
+/// Returns true if a file or directory at `path` belongs to another user.
 fn belongs_to_another_user(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() != ThreadRights::current().user)
 }
@@ -84,15 +84,16 @@ fn belongs_to_another_user(path: &Path) -> bool {
 const LONGEST_FILE: u64 = 1 << 20;
 /// Maximum number of files that are listed.
 const MAX_FILES: usize = 4096;
-/// Attempts to lock a file, and the time between two.
+/// Maximum number of attempts to lock a file, and the pause between two attempts.
 const MAX_LOCK_ATTEMPTS: u32 = 100;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(5);
-/// Names of drafts that are tried.
+/// Maximum number of names that are tried for a draft.
 const MAX_DRAFT_NAMES: u32 = 1000;
 /// Mode bits with which group or others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Writes a file completely or not at all, because readers may come at any time, and makes its directory.
+/// Writes a file, and makes its directory if necessary. At any time, readers see the complete old or
+/// the complete new file.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let name = file_name_of(path)?;
@@ -102,7 +103,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::renameat(&directory, &draft, &directory, name)?)
     });
     if written.is_err() {
-        // Drafts must not fill the disk. The first error explains the failure.
+        // Drafts must not fill the disk. If the removal fails, too, the caller gets the first error.
         ignore_failure(rustix::fs::unlinkat(&directory, &draft, AtFlags::empty()));
     }
     written
@@ -137,7 +138,8 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let file = open_file(&directory, file_name_of(path)?, OFlags::RDONLY)?;
     let found = file.metadata()?;
     if !found.is_file() || found.len() > LONGEST_FILE {
-        return Err(ownership_error(path));
+        let why = format!("{} is not a regular file of at most 1 MiB", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
     // The opened file is checked and not its name, which may belong to another file by now.
     check_owner(path, &found)?;
@@ -146,7 +148,8 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names in a directory that is this user's own; none if it is another user's or does not exist.
+/// Lists the names in a directory that is this user's own, at most 4096. None if the directory is another user's
+/// or does not exist.
 pub fn list_names(directory: &Path) -> Vec<OsString> {
     let listed = open_directory(directory).and_then(|opened| {
         // A second descriptor, because that of `open_directory` is O_PATH and cannot be read.
@@ -158,8 +161,8 @@ pub fn list_names(directory: &Path) -> Vec<OsString> {
     names.filter(|name| name != "." && name != "..").take(MAX_FILES).collect()
 }
 
-/// Creates a directory that is this user's own, if necessary. Returns the number of its file system, and
-/// its inode number there.
+/// Creates a directory that is this user's own, if necessary. Returns the device number of its file system,
+/// and its inode number.
 pub fn create_and_identify_directory(directory: &Path) -> io::Result<(u64, u64)> {
     let found = rustix::fs::fstat(create_directory(directory)?)?;
     Ok((found.st_dev, found.st_ino))
@@ -168,7 +171,7 @@ pub fn create_and_identify_directory(directory: &Path) -> io::Result<(u64, u64)>
 /// Locks a file for a caller that reads, changes and writes it, until the returned handle is dropped. `None`
 /// if another process holds the lock for half a second: that process may be stopped.
 pub fn lock_file_for_update(path: &Path) -> Option<File> {
-    let file = open_lock_file(&lock_path(path)).ok()?;
+    let file = open_lock_file(&update_lock_path(path)).ok()?;
     let is_held = (0..MAX_LOCK_ATTEMPTS).any(|attempt| {
         if attempt > 0 {
             std::thread::sleep(LOCK_RETRY_PAUSE);
@@ -179,14 +182,14 @@ pub fn lock_file_for_update(path: &Path) -> Option<File> {
 }
 
 /// Returns true if a process has locked a file with [`lock_file_for_update`].
-pub fn is_file_held(path: &Path) -> bool {
-    // Takes a shared lock for a moment: a process that wants to hold the file just then tries again.
-    open_existing_lock_file(&lock_path(path))
+pub fn is_locked_for_update(path: &Path) -> bool {
+    // Takes a shared lock for a moment: a process that tries to lock the file in that moment tries again.
+    open_existing_lock_file(&update_lock_path(path))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// The file that [`lock_file_for_update`] locks.
-pub fn lock_path(path: &Path) -> PathBuf {
+/// Path of the file that [`lock_file_for_update`] locks for the file at `path`.
+pub fn update_lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     PathBuf::from(name)
@@ -203,7 +206,7 @@ pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
 /// Opens an existing lock file, to see whether it is locked.
 pub(crate) fn open_existing_lock_file(path: &Path) -> io::Result<File> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    // Looking at a lock takes no right to write, which a program in a sandbox may lack.
+    // Checking a lock needs no right to write to the file, which a program in a sandbox may lack.
     let file = open_file(&directory, file_name_of(path)?, OFlags::RDONLY)?;
     check_owner(path, &file.metadata()?)?;
     Ok(file)
@@ -253,7 +256,7 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens the directory of one kind of file, if this directory and the one above it are this user's own.
+/// Opens the directory of one kind of file. Fails unless it and the directory above it are this user's own.
 fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
     let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let opened = open_own_directory(CWD, base, base)?;
@@ -280,7 +283,7 @@ fn creation_error(directory: &Path, error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::PermissionDenied { ownership_error(directory) } else { error }
 }
 
-/// Makes a directory unless something has its name. A link is not followed.
+/// Makes a directory unless something with its name exists. A symbolic link is not followed.
 fn make_directory(parent: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -288,8 +291,8 @@ fn make_directory(parent: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a directory that is this user's own. In a directory where everybody may create one, another user may have been first: such a
-/// directory is not used. `path` names it in errors.
+/// Opens a directory that is this user's own. In a directory where everybody may write, another user may have made it
+/// first: such a directory is not used. `path` names it in errors.
 fn open_own_directory(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::openat(parent, name, flags, Mode::empty()) {

@@ -1,8 +1,9 @@
 //! A sandbox for a process that reads foreign input. Everything that needs rights is opened first, then the rights are dropped for good.
 //!
-//! Entering has two stages, because opening sockets and rings takes rights and Landlock has to stand before the second thread:
+//! Entering has two stages, because opening sockets and rings needs rights, and Landlock must be in force before the
+//! process starts a second thread:
 //!
-//! 1. [`Sandbox::begin_sandbox_opening`], while the process has one thread: `no_new_privs`, an empty ambient
+//! 1. [`Sandbox::enter_opening_stage`], while the process has one thread: `no_new_privs`, an empty ambient
 //!    set, a small bounding set, locked securebits, the capabilities that opening needs, and Landlock. Every
 //!    later thread inherits all of it.
 //! 2. [`Sandbox::confine_process`], after opening: another user, the capabilities that stay, and a seccomp filter, in *every* thread.
@@ -37,22 +38,22 @@ use crate::{Error, caps::ThreadRights};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Rights that a process is left with.
+/// Rights that a process keeps in the sandbox.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxPolicy {
     /// Capabilities while the program opens its files and sockets.
     pub opening: ProcessCapabilities,
-    /// Capabilities that stay, among the ones above.
+    /// Capabilities that stay after the second stage; one that is not in `opening` is ignored.
     pub kept: ProcessCapabilities,
-    /// Files it may use.
+    /// Files that the process may use.
     pub files: FileRules,
-    /// TCP ports it may use.
+    /// TCP ports that the process may use.
     pub tcp: TcpRules,
     /// The process may connect to abstract sockets of other processes: for locks that the processes of a machine share.
     pub asks_processes: bool,
 }
 
-/// A process in the first stage.
+/// A process that is in the first stage of the sandbox.
 #[derive(Debug)]
 #[must_use = "only `confine_process` drops the capabilities that opening needs"]
 pub struct Sandbox {
@@ -62,7 +63,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Enters the first stage. Must be called while the process has one thread.
-    pub fn begin_sandbox_opening(policy: &SandboxPolicy) -> Result<Self, Error> {
+    pub fn enter_opening_stage(policy: &SandboxPolicy) -> Result<Self, Error> {
         // The rights that opening needs; `confine_process` gives up all but `kept`.
         let opening = policy.opening.intersect_with(ProcessCapabilities::read_permitted()?);
         let kept = policy.kept.intersect_with(opening);
@@ -73,7 +74,8 @@ impl Sandbox {
         Ok(Self { kept, landlock })
     }
 
-    /// Enters the second stage: from now on every thread of the process is of this class, and so is every thread it starts.
+    /// Enters the second stage: every thread, and every later one, becomes `user` if one is given, keeps only the
+    /// capabilities that stay, and gets the filter of `class`.
     pub fn confine_process(
         self,
         class: ThreadClass,
@@ -86,7 +88,8 @@ impl Sandbox {
     }
 }
 
-/// Leaves the calling thread only these of its capabilities, and gives it the filter of a class. Threads that it starts inherit both.
+/// Reduces the capabilities of the calling thread to `kept`, and gives it the filter of a class. Threads that
+/// it starts inherit both.
 pub fn confine_thread(class: ThreadClass, kept: ProcessCapabilities) -> Result<(), Error> {
     capabilities::reduce_capabilities_to(kept.intersect_with(ProcessCapabilities::read_permitted()?))?;
     seccomp::install_filter(class, seccomp::FilteredThreads::ThisThread).map(drop)
@@ -112,15 +115,19 @@ pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
     capabilities::reduce_capabilities_to(most)
 }
 
-/// Restricts the calling thread, and programs that it starts, to the files and TCP ports of the policy. Returns the version of Landlock.
-pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingProtection>, Error> {
+/// Restricts the calling thread, and programs that it starts, to the files and TCP ports of the policy. Returns the
+/// version of Landlock that is in force.
+pub fn restrict_thread_with_landlock(
+    policy: &SandboxPolicy,
+) -> Result<Result<u32, MissingProtection>, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::from_call("prctl PR_SET_NO_NEW_PRIVS", "this thread", errno))?;
     landlock::restrict_with_landlock(policy)
 }
 
-/// Gives the program that `command` starts the filter of a class. Returns the protection that this kernel lacks, if it lacks one.
-pub fn filter_program(
+/// Gives the program that `command` starts the filter of a class. If this kernel has no seccomp filters, the inner
+/// error is the reason.
+pub fn apply_seccomp_to_command(
     command: &mut Command,
     class: ThreadClass,
 ) -> Result<Result<(), MissingProtection>, Error> {
@@ -140,7 +147,7 @@ pub fn filter_program(
     Ok(Ok(()))
 }
 
-/// Returns true if the calling thread is root of some user namespace.
+/// Returns true if the calling thread is root in its user namespace, which need not be that of the machine.
 pub fn is_root() -> bool {
     ThreadRights::current().user == 0
 }

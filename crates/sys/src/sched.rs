@@ -1,4 +1,4 @@
-//! Placement and urgency of the calling thread.
+//! Processor, priority and scheduling class of the calling thread.
 //!
 //! This module owns nothing; the settings end with the thread.
 
@@ -6,14 +6,14 @@ use crate::Error;
 use rustix::thread::CpuSet;
 
 /// Processors the calling thread may run on.
-pub fn allowed_cpus() -> Result<Vec<usize>, Error> {
+pub fn read_allowed_cpus() -> Result<Vec<usize>, Error> {
     let set = rustix::thread::sched_getaffinity(None)
         .map_err(|errno| Error::from_call("sched_getaffinity", "this thread", errno))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
 /// Returns one more than the highest number that a processor of this machine can have.
-pub fn possible_cpu_count() -> u32 {
+pub fn read_possible_cpu_count() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     // The list ends with the highest number: `0-7`, or `0-3,8-11`.
     let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
@@ -33,13 +33,13 @@ pub fn pin_thread(cpu: usize) -> Result<(), Error> {
 }
 
 /// Gives the calling thread precedence over ordinary threads (niceness -15); needs CAP_SYS_NICE.
-pub fn request_precedence() -> Result<(), Error> {
+pub fn raise_thread_priority() -> Result<(), Error> {
     rustix::process::setpriority_process(None, -15)
         .map_err(|errno| Error::from_call("setpriority", "this thread", errno))
 }
 
 /// Asks for the FIFO real-time class at `priority` (1 to 99); needs CAP_SYS_NICE or an RLIMIT_RTPRIO that allows it.
-pub fn request_fifo(priority: i32) -> Result<(), Error> {
+pub fn request_fifo_scheduling(priority: i32) -> Result<(), Error> {
     set_scheduling_class(libc::SCHED_FIFO, priority)
         .map_err(|error| error.with_rights("needs CAP_SYS_NICE, or an `rtprio` limit in limits.conf"))
 }
@@ -56,7 +56,8 @@ fn set_scheduling_class(class: libc::c_int, priority: i32) -> Result<(), Error> 
     if done == 0 { Ok(()) } else { Err(Error::last_os_error("sched_setscheduler", "this thread")) }
 }
 
-/// The time that real-time threads may run in each period, and the period, in microseconds. `None`: no limit, or the kernel does not say.
+/// Reads how long real-time threads may run in each period, and the period, in microseconds. `None` if there is no
+/// limit, or the kernel does not report it.
 pub fn read_real_time_limits() -> Option<(u64, u64)> {
     Some((read_kernel_number("sched_rt_runtime_us")?, read_kernel_number("sched_rt_period_us")?))
 }
@@ -72,10 +73,10 @@ mod tests {
 
     #[test]
     fn a_pinned_thread_has_one_processor() {
-        let first = allowed_cpus().unwrap()[0];
+        let first = read_allowed_cpus().unwrap()[0];
         std::thread::spawn(move || {
             pin_thread(first).unwrap();
-            assert_eq!(allowed_cpus().unwrap(), [first]);
+            assert_eq!(read_allowed_cpus().unwrap(), [first]);
         })
         .join()
         .unwrap();
@@ -89,10 +90,10 @@ mod tests {
 
     #[test]
     fn real_time_priority_is_granted_or_permission_error() {
-        let asked = std::thread::spawn(|| request_fifo(1)).join().unwrap();
+        let asked = std::thread::spawn(|| request_fifo_scheduling(1)).join().unwrap();
         if let Err(error) = asked {
             assert!(error.is_permission_error(), "{error}");
         }
-        assert!(std::thread::spawn(|| request_fifo(1_000)).join().unwrap().is_err());
+        assert!(std::thread::spawn(|| request_fifo_scheduling(1_000)).join().unwrap().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Directories of temporary files that go away with the process that made them.
+//! Directories for temporary files, which are removed at the end of the process that made them.
 //!
 //! A [`ScratchDirectory`] owns its directory, and a lock on it that the kernel frees when the process ends, however it ends. A killed
 //! process leaves its directory behind: the next process that makes a directory of this kind removes it.
@@ -13,7 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Attempts to make a directory: another process may take a new one for a leftover.
+/// Maximum number of attempts to make a directory: another process may remove a new directory as a leftover
+/// before it is locked.
 const MAX_TRIES: usize = 16;
 
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Drop for ScratchDirectory {
     }
 }
 
-/// Locks a directory; `None` if another process has it, or the directory is not at its path any more.
+/// Locks a directory; `None` if another process has locked it, or the directory is not at its path any more.
 fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -89,8 +90,8 @@ fn remove_leftovers(base: &Path, kind: &str) {
     }
 }
 
-/// Returns true if it is a directory of this kind and user. Only its lock shows whether its owner is gone: the number may be
-/// another process's by now.
+/// Returns true if `path` is a scratch directory of this kind and user. Only the directory's lock shows whether its
+/// process is gone: another process may have the number by now.
 fn is_leftover(path: &Path, kind: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((process, number)) =

@@ -1,6 +1,6 @@
 //! Unix sockets of type SOCK_SEQPACKET: whole messages between programs of one machine, and the identity of the other end.
 //!
-//! A [`SeqpacketListener`] owns its socket and the name of it in the file system, which it removes when dropped. A
+//! A [`SeqpacketListener`] owns its socket and the socket's name in the file system, which it removes when dropped. A
 //! [`SeqpacketStream`] owns its socket. Only connecting, and functions that take a time limit, may wait.
 
 use crate::packet::socket::{call_error, length_of};
@@ -31,7 +31,7 @@ pub struct PeerProcess {
 /// Result of a receive call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceivedMessage {
-    /// A message of this length; it is cut if the buffer is shorter.
+    /// A message of this length; it is truncated if the buffer is shorter.
     Message(usize),
     /// No message waits in the socket.
     Nothing,
@@ -89,7 +89,7 @@ impl SeqpacketListener {
         &self.path
     }
 
-    /// Waits for a connection, at most `within_ns`.
+    /// Waits for a connection, at most `within_ns`. `None` if there is none by then, or a signal ended the wait.
     pub fn accept_connection_within(&self, within_ns: u64) -> Result<Option<SeqpacketStream>, Error> {
         let object = || self.path.display().to_string();
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
@@ -126,7 +126,7 @@ impl SeqpacketStream {
         let object = path.display().to_string();
         let address = SocketAddrUnix::new(path).map_err(call_error("connect", &object))?;
         let socket = open_socket(&object)?;
-        // A Unix socket waits for the listener as long as it would wait to send.
+        // On a Unix socket, the timeout for sending also limits how long `connect` waits.
         set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_TIMEOUT))
             .map_err(call_error("setsockopt(SO_SNDTIMEO)", &object))?;
         rustix::net::connect(&socket, &address).map_err(call_error("connect", &object))?;
@@ -167,7 +167,7 @@ impl SeqpacketStream {
         }
     }
 
-    /// Takes a message that waits. The length is that of the whole message, also if the buffer is shorter.
+    /// Receives a message if one waits. The length is that of the whole message, even if the buffer is shorter.
     pub fn receive_message(&self, buffer: &mut [u8]) -> Result<ReceivedMessage, Error> {
         loop {
             return match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)

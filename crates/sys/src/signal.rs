@@ -1,8 +1,9 @@
-//! A latch for the signals that ask a process to end, a count of hangups for services that give them another
-//! meaning, and a signal that interrupts threads that wait in the kernel.
+//! Records the first signal that asks the process to end, counts hangups (SIGHUP) for services that use them for
+//! another purpose, and interrupts threads that wait in the kernel.
 //!
-//! The handlers belong to the process; there is one latch, and it is never reset. A handler only sets a flag.
-//! A second signal of the same kind has the default action, so that an impatient user can end the program.
+//! The handlers belong to the process. There is one record of the first signal (the latch), and it is never reset. A
+//! handler only changes an atomic number. A second signal of the same kind has the default action, so that an impatient
+//! user can end the program.
 
 use crate::Error;
 use std::os::unix::thread::JoinHandleExt;
@@ -12,24 +13,24 @@ use std::thread::JoinHandle;
 static FIRST_SIGNAL: AtomicI32 = AtomicI32::new(0);
 static HANGUP_SIGNALS: AtomicU32 = AtomicU32::new(0);
 
-/// Signals that are latched.
+/// Signals that ask the process to end.
 const LATCHED_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Starts latching SIGINT, SIGTERM and SIGHUP. The first signal of a kind is only recorded; the second one ends
+/// From now on, the first SIGINT, SIGTERM or SIGHUP is only recorded. A second signal of the same kind ends
 /// the process as usual.
-pub fn latch_end_signals() -> Result<(), Error> {
+pub fn record_end_signals() -> Result<(), Error> {
     LATCHED_SIGNALS.into_iter().try_for_each(install_latch)
 }
 
-/// Number of the first signal that came, if any has.
-pub fn first_end_signal() -> Option<i32> {
+/// Number of the first of these signals that has arrived, if any.
+pub fn first_recorded_end_signal() -> Option<i32> {
     match FIRST_SIGNAL.load(Ordering::Acquire) {
         0 => None,
         signal => Some(signal),
     }
 }
 
-/// Counts SIGHUP from now on, which then no longer asks for an end. Must be called after [`latch_end_signals`].
+/// Counts SIGHUP from now on; it then no longer asks the process to end. Must be called after [`record_end_signals`].
 pub fn count_hangups() -> Result<(), Error> {
     set_handler(libc::SIGHUP, count_hangup, libc::SA_RESTART)
 }
@@ -39,22 +40,22 @@ pub fn hangup_count() -> u32 {
     HANGUP_SIGNALS.load(Ordering::Acquire)
 }
 
-/// The signal that only interrupts: its handler does nothing.
-fn nudge_signal() -> i32 {
+/// The signal of [`interrupt_thread_syscall`]. Its handler does nothing, so it only interrupts a system call.
+fn interrupt_signal() -> i32 {
     libc::SIGRTMIN() + 7
 }
 
-/// Makes [`nudge_thread`] possible; to be called once before.
-pub fn enable_nudge_signal() -> Result<(), Error> {
-    set_handler(nudge_signal(), ignore_signal, 0)
+/// Makes [`interrupt_thread_syscall`] possible; to be called once before.
+pub fn install_interrupt_handler() -> Result<(), Error> {
+    set_handler(interrupt_signal(), ignore_signal, 0)
 }
 
 /// Interrupts the system call that a thread is in. Before the thread has entered it, a nudge has no effect: repeat
 /// it until the thread has noticed.
-pub fn nudge_thread<T>(thread: &JoinHandle<T>) {
+pub fn interrupt_thread_syscall<T>(thread: &JoinHandle<T>) {
     // SAFETY: the handle is not joined yet, so the thread's identity is valid even if it has ended; the
     // signal has a handler.
-    unsafe { libc::pthread_kill(thread.as_pthread_t() as _, nudge_signal()) };
+    unsafe { libc::pthread_kill(thread.as_pthread_t() as _, interrupt_signal()) };
 }
 
 extern "C" fn ignore_signal(_signal: i32) {}
@@ -72,7 +73,7 @@ extern "C" fn latch_first_signal(signal: i32) {
 }
 
 fn install_latch(signal: i32) -> Result<(), Error> {
-    // RESETHAND: the second one meets the default action.
+    // RESETHAND: the second signal of a kind has the default action.
     set_handler(signal, latch_first_signal, libc::SA_RESETHAND | libc::SA_RESTART)
 }
 
@@ -99,17 +100,17 @@ mod tests {
 
     #[test]
     fn first_end_signal_is_latched() {
-        latch_end_signals().unwrap();
-        assert_eq!(first_end_signal(), None);
+        record_end_signals().unwrap();
+        assert_eq!(first_recorded_end_signal(), None);
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
         // Delivered before kill returns, or to another thread soon after.
         let end = crate::clock::monotonic_ns() + 5_000_000_000;
-        while first_end_signal().is_none() && crate::clock::monotonic_ns() < end {
+        while first_recorded_end_signal().is_none() && crate::clock::monotonic_ns() < end {
             std::thread::yield_now();
         }
-        assert_eq!(first_end_signal(), Some(libc::SIGHUP));
+        assert_eq!(first_recorded_end_signal(), Some(libc::SIGHUP));
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
-        assert_eq!(first_end_signal(), Some(libc::SIGHUP), "the first one stays");
+        assert_eq!(first_recorded_end_signal(), Some(libc::SIGHUP), "the first one stays");
         count_hangups().unwrap();
         for wanted in 1..=2 {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();

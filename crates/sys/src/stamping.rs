@@ -23,7 +23,7 @@ use crate::packet::socket::length_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Kinds of stamps that are wanted.
+/// Kinds of timestamps to request from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "five independent requests, as the kernel has them")]
 pub struct WantedStamps {
@@ -31,7 +31,7 @@ pub struct WantedStamps {
     pub queued: bool,
     /// Stamp on handover to the driver.
     pub sent: bool,
-    /// Stamp on leaving, by the device; it must have been switched on there.
+    /// Stamp on leaving, by the device; stamping must be switched on in the device ([`CardStamping`]).
     pub wire: bool,
     /// Stamp on arrival, by the kernel.
     pub arrival: bool,
@@ -85,12 +85,12 @@ pub struct PacketStamps {
     pub hardware_ns: Option<u64>,
 }
 
-/// A received packet, as [`receive_packet`] gives it.
+/// A received packet, as [`receive_packet`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedPacket {
-    /// Length in bytes; bytes that did not fit are cut off.
+    /// Length in bytes. A packet longer than the buffer is truncated.
     pub length: usize,
-    /// The sender's address, if the socket is of IPv4 or IPv6.
+    /// The sender's address, if it is an IPv4 or IPv6 address.
     pub from: Option<SocketAddr>,
     pub stamps: PacketStamps,
     /// TTL or hop limit on arrival, if the socket was told to report it.
@@ -99,8 +99,8 @@ pub struct ReceivedPacket {
     pub class: Option<u8>,
 }
 
-/// Receives a packet that waits in the socket. `None`: no packet waits, or ICMP has reported that no program listens at
-/// an address to which a packet was sent.
+/// Receives a packet that waits in the socket. `None`: no packet waits, a signal came, or ICMP has reported that no
+/// program listens at an address to which a packet was sent.
 pub fn receive_packet(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
     let mut message = ControlledMessage::new();
     let Some(length) = message.receive_from(socket, buffer, libc::MSG_DONTWAIT)? else { return Ok(None) };

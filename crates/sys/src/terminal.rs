@@ -12,8 +12,8 @@ pub fn terminal_column_count(terminal: impl AsFd) -> Option<u16> {
     (got == 0 && size.ws_col > 0).then_some(size.ws_col)
 }
 
-/// Returns true if the other end has gone: from then on, reads return nothing, and return at once.
-pub fn is_hung_up(terminal: impl AsFd) -> bool {
+/// Returns true if the terminal was closed (hung up). From then on, reads return at once and without data.
+pub fn is_terminal_hung_up(terminal: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&terminal, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -36,11 +36,11 @@ mod tests {
         assert_eq!(opened, 0);
         // SAFETY: both are open and ours alone.
         let [master, terminal] = [master, terminal].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        assert!(!is_hung_up(&terminal));
+        assert!(!is_terminal_hung_up(&terminal));
         rustix::io::write(&master, b"q").unwrap();
-        assert!(!is_hung_up(&terminal));
+        assert!(!is_terminal_hung_up(&terminal));
         drop(master);
-        assert!(is_hung_up(&terminal));
+        assert!(is_terminal_hung_up(&terminal));
     }
 
     #[test]

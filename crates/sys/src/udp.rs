@@ -2,7 +2,8 @@
 //!
 //! [`UdpReceiver`] owns its socket and one buffer.
 //!
-//! Invariant: a datagram is given out whole, or it was dropped before and is in [`UdpReceiver::dropped_datagrams`].
+//! Invariant: a datagram is either delivered to the caller whole, or dropped
+//! and counted in [`UdpReceiver::dropped_datagrams`].
 
 mod peers;
 mod stamped;
@@ -55,14 +56,14 @@ impl UdpReceiver {
         address.map_err(call_error("getsockname", "a UDP socket"))
     }
 
-    /// Stops taking datagrams in: datagrams that come from now on are dropped and counted. Datagrams in the
-    /// socket can still be received.
+    /// Stops the intake: the kernel drops datagrams that arrive from now on, and counts them as dropped. Datagrams in
+    /// the socket can still be received.
     pub fn stop_intake(&self) -> Result<(), Error> {
         attach_filter(&self.socket, &DROP_ALL_FILTER)
             .map_err(call_error("setsockopt(SO_ATTACH_FILTER)", "a UDP socket"))
     }
 
-    /// Size of the buffer that the kernel granted, in bytes, its own overhead included.
+    /// Size of the buffer that the kernel granted, in bytes, including the kernel's overhead; 0 if it cannot be read.
     pub fn granted_bytes(&self) -> usize {
         sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0)
     }

@@ -1,7 +1,7 @@
 //! A private lab: namespaces in which an ordinary user may create interfaces.
 //!
-//! This module owns nothing: the calling process moves in and stays until it ends, and everything made inside
-//! ends with it. It must be called before the process has a second thread.
+//! This module owns nothing: the calling process enters the namespaces and stays there until it ends, and everything
+//! made inside ends with it. [`enter_lab`] must be called before the process has a second thread.
 
 use crate::{
     Error, UnsupportedFeature, caps::ThreadRights, link::NamespaceLinks, netns, netns::NetNs, private_files,
@@ -69,14 +69,14 @@ fn unshare_process(flags: UnshareFlags, what: &'static str) -> Result<(), Error>
         }
         // The kernel's answer to a process with several threads.
         rustix::io::Errno::INVAL => {
-            Error::from_call("unshare", format!("{what} in a process with threads"), errno)
+            Error::from_call("unshare", format!("{what} in a process with several threads"), errno)
         }
         errno => Error::from_call("unshare", what, errno),
     })
 }
 
-/// The setting of this machine, if there is one, that prevents ordinary users from using [`enter_lab`]. Other
-/// obstacles, such as a sandbox's filter, show only when it is tried.
+/// Finds the setting of this machine that prevents ordinary users from using [`enter_lab`]; `None` if there is none.
+/// Other obstacles, such as the seccomp filter of a container, show only when [`enter_lab`] is called.
 pub fn lab_obstacle() -> Option<UnsupportedFeature> {
     USER_NAMESPACE_SETTINGS.iter().find_map(|(path, forbidding, cure)| {
         let found = std::fs::read_to_string(path).ok()?;
@@ -103,12 +103,12 @@ const USER_NAMESPACE_SETTINGS: [(&str, &str, &str); 3] = [
     ("/proc/sys/user/max_user_namespaces", "0", "`sysctl user.max_user_namespaces=10000`, or root"),
 ];
 
-/// Error for a refused namespace, with the setting to change if one of this machine forbids user namespaces.
+/// Error for a refused namespace, with the setting to change, if a setting of this machine forbids user namespaces.
 fn lab_error(what: &str, error: &std::io::Error) -> Error {
     let known = lab_obstacle();
     let refusal = known.unwrap_or_else(|| UnsupportedFeature {
         feature: "a private lab",
-        needs: "a kernel and a sandbox that allow user, mount and network namespaces, or root".into(),
+        needs: "root, or a kernel and a sandbox that allow user, mount and network namespaces".into(),
         found: format!("{what}: {error}"),
     });
     refusal.into()

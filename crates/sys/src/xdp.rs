@@ -1,8 +1,8 @@
 //! Frames through XDP: received into shared rings ([`rx`]), reduced to their headers ([`meter`]), sent as
 //! live frames ([`tx`]), forwarded between two interfaces with copies to further ones ([`tap`]).
 //!
-//! The BPF programs are `bpf/{receive,meter,send,tap}.bpf.c`. Both sides use the layouts in `bpf/layout/`, and
-//! tests run the programs.
+//! The BPF programs are `bpf/{receive,meter,send,tap}.bpf.c`. The programs and this code use the layouts in
+//! `bpf/layout/`. Tests run the programs.
 
 pub mod buckets;
 pub mod meter;
@@ -24,7 +24,8 @@ static SEND_PROGRAM: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(
 /// `return XDP_DROP`.
 const DISCARD_PROGRAM: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
 
-/// Attaches a program that drops every arriving frame in the driver. This is the smallest possible cost of receiving.
+/// Attaches a program that drops every arriving frame in the driver. No receiver of frames can cost less, so the
+/// program serves as the baseline of measurements.
 pub fn attach_discard_program(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
     BpfProgram::load_xdp("discard", &DISCARD_PROGRAM, true)?.attach_xdp(netns, index, true, object)
 }
@@ -32,8 +33,8 @@ pub fn attach_discard_program(netns: &NetNs, index: u32, object: &str) -> Result
 /// `return XDP_PASS`.
 const PASS_PROGRAM: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
 
-/// Lets an interface take live frames from the other end of its virtual cable: a veth receives them only while it has a
-/// program or merges frames (GRO), and this program changes nothing.
+/// Makes one end of a veth pair receive live frames from the other end. A veth receives such frames only while it has
+/// an XDP program or GRO is on; this program passes every frame unchanged.
 pub fn attach_xdp_pass_program(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
     BpfProgram::load_xdp("pass", &PASS_PROGRAM, true)?.attach_xdp(netns, index, true, object)
 }

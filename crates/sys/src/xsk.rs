@@ -9,7 +9,7 @@
 //! memory during a send call ("kick"), in the caller's thread. This socket receives nothing. The kernel
 //! requires a fill ring; it lends a zero-copy driver the chunks that its receive queue needs.
 //!
-//! The arithmetic (`slots`) works on any memory, so its tests play the kernel's part themselves.
+//! The arithmetic (`slots`) works on any memory, so the tests can change the rings in place of the kernel.
 
 mod ring;
 mod slots;

@@ -11,7 +11,7 @@
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::sandbox::{
     ActiveProtections, FileRules, OfferedProtections, ProcessCapabilities, ProcessUser, Sandbox,
-    SandboxPolicy, TcpRules, ThreadClass, filter_program, read_thread_statuses,
+    SandboxPolicy, TcpRules, ThreadClass, apply_seccomp_to_command, read_thread_statuses,
 };
 use std::fs;
 use std::io::{Error, ErrorKind, Write};
@@ -143,7 +143,7 @@ fn main() {
     if let Some(attempt) = std::env::var_os(ATTEMPT) {
         return inside(attempt.to_str().unwrap());
     }
-    let offer = OfferedProtections::probe_kernel();
+    let offer = OfferedProtections::read_offered_protections();
     if !offer.seccomp {
         return println!("skipped: {}", offer.missing[0]);
     }
@@ -156,7 +156,7 @@ fn main() {
     }
     for (what, outcome) in FOREIGN_ATTEMPTS {
         let mut command = Command::new("/proc/self/exe");
-        filter_program(command.env(FOREIGN, "1"), ThreadClass::ForeignServer).unwrap().unwrap();
+        apply_seccomp_to_command(command.env(FOREIGN, "1"), ThreadClass::ForeignServer).unwrap().unwrap();
         try_it(what, outcome, command);
     }
     println!("test result: ok. a sandbox holds");
@@ -214,7 +214,7 @@ fn enter(own: &Path) -> ActiveProtections {
         tcp: TcpRules { listen: Some(vec![0]), connect: Some(vec![]) },
         ..SandboxPolicy::default()
     };
-    let sandbox = Sandbox::begin_sandbox_opening(&policy).unwrap();
+    let sandbox = Sandbox::enter_opening_stage(&policy).unwrap();
     let (end, ending) = mpsc::channel::<()>();
     let earlier = std::thread::spawn(move || {
         // It waits in the kernel when the signal comes.
@@ -256,7 +256,7 @@ fn write_own(own: &Path) -> Result<(), Error> {
 
 /// In here the system calls are answered as a kernel without them does.
 fn name_missing(_own: &Path) -> Result<(), Error> {
-    let offer = OfferedProtections::probe_kernel();
+    let offer = OfferedProtections::read_offered_protections();
     let missing = offer.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let is_named =
         missing.contains("Landlock: this kernel has no Landlock") && missing.contains("seccomp: this kernel");

@@ -1,4 +1,4 @@
-//! Assigns the blame for each error of this crate.
+//! Says for each error of this crate which party is at fault.
 
 use crate::device::Error;
 use packetrig_units::Blame;

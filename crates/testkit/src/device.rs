@@ -6,8 +6,8 @@
 //! [`packetrig_link`] decides what happens to each frame; [`Device`] runs it over packet rings, with one thread per
 //! port. A frame leaves on every other port.
 //!
-//! Invariant: every frame that left had arrived before, changed only by the faults in [`KeyFrameTruth`]. Frames
-//! that the device itself lost are counted.
+//! Invariant: every frame that the device sent had arrived before, changed only by the faults in [`KeyFrameTruth`].
+//! Frames that the device lost without a fault of the plan are counted.
 
 mod forward;
 

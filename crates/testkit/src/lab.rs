@@ -1,4 +1,5 @@
-//! Builds network namespaces, cables and devices between them for one test or demo, and removes them after it.
+//! Builds network namespaces, with virtual cables and devices between them, for one test or demo; removes them at the
+//! end of the lab.
 //!
 //! ```text
 //!   namespace a            namespace dut             namespace b
@@ -17,7 +18,7 @@ use packetrig_sys::netns::{self, NetNs};
 use packetrig_sys::{Error, kernel, xdp};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The interface of every tester port.
+/// Name of the interface of every tester port.
 pub const INTERFACE: &str = "eth0";
 /// MTU of all interfaces: large enough for jumbo frames, so that only tests that set another MTU reach the limit.
 const MTU: u32 = 9_216;
@@ -25,13 +26,13 @@ const BRIDGE: &str = "br0";
 // ENOENT of errno(3). In a kernel without IPv6 or without bridge filters, the file of a setting does not exist.
 const ENOENT_ERRNO: i32 = 2;
 
-/// Connection between the ports.
+/// What connects the tester ports of a lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortConnection {
     /// A cable between two ports.
     Cable,
     Bridge,
-    /// The neighbours of the ports are not connected to each other.
+    /// Each port has a cable to its own port of the device namespace; nothing connects these device ports.
     Nothing,
     Reference(FaultPlan),
 }
@@ -71,25 +72,26 @@ impl LabPort {
 impl Lab {
     /// Builds two ports and a cable.
     pub fn cabled_pair() -> Result<Self, device::Error> {
-        Self::build_named(&unique_prefix(), &["a", "b"], PortConnection::Cable)
+        Self::build_named(&make_unique_prefix(), &["a", "b"], PortConnection::Cable)
     }
 
     /// Builds `count` ports around a kernel bridge.
     pub fn with_bridge(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build_named(&unique_prefix(), &names, PortConnection::Bridge)
+        Self::build_named(&make_unique_prefix(), &names, PortConnection::Bridge)
     }
 
-    /// Builds `count` ports with unconnected neighbours, `port0` …, in a separate namespace.
+    /// Builds `count` ports, each with a cable to its own device port (`port0` …). All device ports are in one separate
+    /// namespace, and nothing connects them.
     pub fn with_unconnected_ports(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build_named(&unique_prefix(), &names, PortConnection::Nothing)
+        Self::build_named(&make_unique_prefix(), &names, PortConnection::Nothing)
     }
 
-    /// Builds `count` ports around the reference device; device port n is the neighbour of lab port n.
+    /// Builds `count` ports around the reference device. A cable connects lab port n to device port n.
     pub fn with_device(count: usize, plan: FaultPlan) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build_named(&unique_prefix(), &names, PortConnection::Reference(plan))
+        Self::build_named(&make_unique_prefix(), &names, PortConnection::Reference(plan))
     }
 
     /// Builds ports in namespaces with the names `prefix` + name. An empty prefix gives short locations for users
@@ -146,17 +148,18 @@ impl Lab {
         &self.ports
     }
 
-    /// `namespace/eth0` of tester port `index`. Panics if there is no such port.
+    /// Returns the location `namespace/eth0` of tester port `index`. Panics if there is no such port.
     pub fn location(&self, index: usize) -> String {
         self.ports[index].location()
     }
 
-    /// Namespace of the device or bridge between the ports; `None` for a cable.
+    /// Returns the namespace of the device ports; `None` in a lab that has only a cable.
     pub fn device_netns(&self) -> Option<&NetNs> {
         self.device_namespace.as_ref().map(|namespace| &namespace.netns)
     }
 
-    /// `namespace/port…` of the neighbour of tester port `index`. Panics for a cable, which has none.
+    /// Returns the location `namespace/port…` of the device port at the other end of tester port `index`. Panics in a
+    /// lab that has only a cable.
     pub fn device_location(&self, index: usize) -> String {
         let namespace = self.device_namespace.as_ref().expect("a lab with something between its ports");
         format!("{}/{}", namespace.name, device_port_name(index))
@@ -234,14 +237,14 @@ fn device_port_name(index: usize) -> String {
     format!("port{index}")
 }
 
-/// Returns a prefix from process ID and a counter, which no other lab of this machine has.
-fn unique_prefix() -> String {
+/// Returns a prefix that no other lab of this machine has, from the process ID and a counter.
+fn make_unique_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("pr{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a locally administered MAC address with this number.
-fn local_mac(number: usize) -> Mac {
+/// Returns a locally administered MAC address that ends with the low byte of `number`.
+fn make_local_mac(number: usize) -> Mac {
     // IEEE 802: bit 0x02 of the first byte marks an address that no manufacturer has. 0x50 0x52 are the letters PR.
     let [.., low] = number.to_be_bytes();
     [0x02, 0x50, 0x52, 0, 0, low]
@@ -252,7 +255,7 @@ fn local_mac(number: usize) -> Mac {
 struct CableEnd<'a> {
     namespace: &'a TestNamespace,
     name: &'a str,
-    /// Makes its MAC address unique in the lab.
+    /// Number that makes the MAC address of the interface unique in the lab.
     number: usize,
 }
 
@@ -260,8 +263,8 @@ fn create_cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
     // One request creates both ends, the far one directly in its namespace, so both may have the same name.
     let mut links = NamespaceLinks::open_in(&near.namespace.netns)?;
     links.create_veth(
-        VethEnd { name: near.name, netns: None, mac: Some(local_mac(near.number)) },
-        VethEnd { name: far.name, netns: Some(&far.namespace.netns), mac: Some(local_mac(far.number)) },
+        VethEnd { name: near.name, netns: None, mac: Some(make_local_mac(near.number)) },
+        VethEnd { name: far.name, netns: Some(&far.namespace.netns), mac: Some(make_local_mac(far.number)) },
     )?;
     for end in [near, far] {
         let mut links = NamespaceLinks::open_in(&end.namespace.netns)?;

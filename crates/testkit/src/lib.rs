@@ -1,10 +1,10 @@
 //! Labs of network namespaces, and the reference device: a forwarder with faults that are known frame by frame.
 //!
-//! [`lab::Lab`] builds ports and cables that exist only on this machine and are removed with the lab. [`device`]
-//! is the device under test between them. It records all its actions, so that the rig's report can be compared
-//! with the truth. The demo, the system tests and the evaluations use both.
+//! [`lab::Lab`] builds ports and virtual cables that exist only on this machine and are removed with the lab.
+//! [`device`] is the device under test between the ports. It records everything that it does to frames, so that the
+//! rig's report can be compared with the truth. The demo, the system tests and the evaluations use both.
 //!
-//! This crate knows no streams, sequence numbers or tags: the truth must not come from the code that is judged by it.
+//! This crate reads no streams, sequence numbers or tags: the truth must not come from the code that it is to check.
 #![forbid(unsafe_code)]
 
 mod blame;

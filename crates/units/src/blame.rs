@@ -6,27 +6,27 @@ use std::io;
 
 /// The party at fault for a failure.
 ///
-/// Every error type of the program has a method `blame` that names one of these for each variant, without a default:
-/// a new variant does not compile until somebody has decided. The exit code follows from it
-/// (`docs/book/exit-codes.md`), and a fault that a node reports carries it across the fleet, so that a command ends
-/// with the same code wherever its work was done.
+/// Every error type of the program has a method `blame` that returns a `Blame` for each variant. It has no default arm,
+/// so a new variant does not compile without a decision. The exit code follows from the blame
+/// (`docs/book/exit-codes.md`). A fault that a node reports to the controller contains the blame, so a command ends
+/// with the same code wherever the fault happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blame {
-    /// The command line, or a file, run or name that it gives.
+    /// The command line, or a file, run or name that the user gave there.
     Usage,
-    /// The plan, also where it does not fit the ports that it names. Protocol 3.0 of the fleet called this `user`.
+    /// The plan, including requests that its ports cannot fulfil. Protocol 3.0 of the fleet called this `user`.
     #[serde(alias = "user")]
     Plan,
     /// The kernel, an interface, the disk, the network.
     World,
-    /// The caller lacks the rights for it.
+    /// The user lacks rights for a needed action.
     Rights,
     /// Another process or another run uses a needed resource.
     Busy,
-    /// An interface, a node or a target that its owner has not allowed for this.
+    /// The owner or user has not allowed the use of this interface, node or target.
     Unconfirmed,
-    /// Another node or program: silent, late, or contradicting itself.
+    /// Another node or program that was silent, late, or contradicted itself.
     Peer,
     /// A defect of packetrig.
     Bug,
@@ -57,7 +57,8 @@ impl Blame {
     }
 }
 
-/// The message of an error and its causes, each once: some errors repeat the message of their cause.
+/// Returns the message of an error and its causes. A message that the text already contains is left out, because some
+/// errors repeat the message of their cause.
 pub fn message_with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

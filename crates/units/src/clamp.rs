@@ -1,7 +1,8 @@
-//! Conversions to another integer; each name says what happens to a value that does not fit.
+//! Conversions to another integer type; each name says what happens to a value out of range.
 //!
-//! `clamp_to_…` is for values that are not negative: a value that does not fit becomes the largest one. If a value
-//! always fits, use a conversion that cannot fail; if a value that does not fit is a fault, return an error.
+//! `clamp_to_…` is for values that are not negative: a value that is too large becomes the largest value of the type.
+//! If a value is always in range, use a conversion that cannot fail; if a value out of range is a fault, return an
+//! error instead of clamping.
 
 #[inline]
 pub fn clamp_to_u8(value: impl TryInto<u8>) -> u8 {
@@ -43,7 +44,7 @@ pub fn clamp_to_i64(value: impl TryInto<i64>) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
 
-/// `value` modulo `divisor`, which is above zero: always fits, because the divisor does.
+/// Returns `value` modulo `divisor`, which must not be 0. The result is below the divisor, so it fits a `usize`.
 #[inline]
 pub fn remainder_as_usize(value: u64, divisor: usize) -> usize {
     clamp_to_usize(value % divisor as u64)

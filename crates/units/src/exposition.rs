@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-/// Media type of the text, for the answer to a scraper.
+/// Media type of the text, for the HTTP response to Prometheus.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Text under construction.
+/// The text of all metrics, while it is being written.
 #[derive(Clone, Debug)]
 pub struct MetricsText {
     prefix: &'static str,
     text: String,
 }
 
-/// Samples of one metric.
+/// Writes the samples of one metric.
 #[derive(Debug)]
 pub struct MetricSamples<'a> {
     prefix: &'static str,
@@ -22,7 +22,7 @@ pub struct MetricSamples<'a> {
 
 /// Value of a sample: a number, or an optional number. An unknown value is left out, because a 0 would look measured.
 pub trait MetricValue {
-    /// The number as text.
+    /// Returns the number as text; `None` if it is unknown.
     fn format_if_known(self) -> Option<String>;
 }
 
@@ -52,12 +52,12 @@ impl<V: MetricValue> MetricValue for Option<V> {
 }
 
 impl MetricsText {
-    /// Begins a text in which each name has this prefix.
+    /// Begins an empty text. The name of each metric will get this prefix.
     pub fn with_prefix(prefix: &'static str) -> Self {
         Self { prefix, text: String::with_capacity(8192) }
     }
 
-    /// Writes a metric; `fill` adds its samples. By convention only the names of counters end in `_total`.
+    /// Writes a metric; `fill` adds its samples. A metric is a counter if its name ends in `_total`, otherwise a gauge.
     pub fn write_metric(&mut self, name: &str, help: &str, fill: impl FnOnce(&mut MetricSamples<'_>)) {
         let Self { prefix, text } = self;
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
@@ -94,7 +94,7 @@ fn write_infallibly(text: &mut String, line: std::fmt::Arguments<'_>) {
 /// Escapes the value of a label: users choose names of ports and files. The format escapes backslash, quote and line
 /// break, and nothing else.
 fn escape_label(value: &str) -> String {
-    // The backslash comes first, or it would escape its own escapes.
+    // Backslashes are replaced first: otherwise the backslashes of the other escapes would be escaped again.
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

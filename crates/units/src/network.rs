@@ -1,9 +1,9 @@
 //! Networks: the addresses that share a prefix.
 //!
-//! An IPv4 address in the form of IPv6 (`::ffff:192.0.2.7`) reaches the same host as `192.0.2.7`. So it is in the same
-//! networks, and a network that is written in that form is an IPv4 network.
+//! An IPv4-mapped IPv6 address (`::ffff:192.0.2.7`) reaches the same host as `192.0.2.7`, so it is in the same
+//! networks. A network of IPv4-mapped addresses is stored as an IPv4 network.
 //!
-//! Invariant: no bit of a network's first address is set behind its prefix.
+//! Invariant: no bit after the prefix is set in a network's first address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,12 +21,12 @@ impl Network {
         self.first
     }
 
-    /// Bits of its prefix.
+    /// Returns the length of the prefix, in bits.
     pub const fn bits(self) -> u8 {
         self.bits
     }
 
-    /// Returns whether an address is in the network.
+    /// Returns whether an address is in the network. An IPv4 network also contains its addresses in IPv4-mapped form.
     pub fn contains(self, ip: IpAddr) -> bool {
         let ends = self.first_and_last();
         let ip = ip.to_canonical();
@@ -34,7 +34,7 @@ impl Network {
         ip.is_ipv4() == self.first.is_ipv4() && (ends.0..=ends.1).contains(&address_number(ip))
     }
 
-    /// The same network as an IPv4 network, if all its addresses are IPv4 addresses in the form of IPv6.
+    /// Returns the IPv4 network if all addresses are IPv4-mapped IPv6 addresses; otherwise the network unchanged.
     fn to_canonical(self) -> Self {
         // RFC 4291 2.5.5.2: the IPv4 address is the last 32 bits of a mapped address. A network with a shorter prefix
         // than 96 also has addresses that are not mapped, so it stays one of IPv6.
@@ -49,7 +49,7 @@ impl Network {
         if self.first.is_ipv4() { 32 } else { 128 }
     }
 
-    /// First and last address as numbers.
+    /// Returns the first and the last address as numbers.
     pub fn first_and_last(self) -> (u128, u128) {
         let first = address_number(self.first);
         let host = u32::from(self.address_width() - self.bits);

@@ -1,4 +1,4 @@
-//! Numbers as people read them: digits in threes, no zeros at the end, the prefix that fits. For display only.
+//! Formats numbers for people: digits in groups of three, no trailing zeros, unit prefixes. For display only.
 
 /// Format of numbers for display; only the space can be chosen.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ impl NumberFormat {
         self.group_digits(&value.to_string())
     }
 
-    /// Groups the digits before the point of a number in threes.
+    /// Groups the digits before the decimal point of a number in threes.
     pub fn group_digits(self, number: &str) -> String {
         let digits = number.trim_start_matches('-');
         let whole = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());

@@ -1,4 +1,4 @@
-//! Reading quantities as people type them: `64`, `1500B`, `10Gbit/s`, `200kpps`, `50%`, `1.5ms`.
+//! Parses quantities as people type them: `64`, `1500B`, `10Gbit/s`, `200kpps`, `50%`, `1.5ms`.
 
 use crate::{BitRate, FrameRate, FrameSize, Nanos, Share};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub struct Error {
     pub example: &'static str,
 }
 
-/// A requested load, before frame size and link speed are known.
+/// A requested load. Only frame size and link speed turn it into a frame rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rate {
     Frames(FrameRate),
@@ -50,7 +50,7 @@ impl Decimal {
         Some((Self { digits, scale: u32::try_from(fraction.len()).ok()? }, unit.trim()))
     }
 
-    /// The value times `factor`, if that is a whole number that fits.
+    /// Returns the value times `factor`; `None` if the product is not a whole number, or is too large for 64 bits.
     fn multiply_exactly(self, factor: u64) -> Option<u64> {
         let scaled = u128::from(self.digits) * u128::from(factor);
         // Integers only: 0.1 Gbit/s must be exactly 100 000 000 bit/s. A value that is not whole in the smallest
@@ -87,7 +87,7 @@ impl FromStr for Nanos {
 impl FromStr for Share {
     type Err = Error;
 
-    /// A percentage, with or without the sign.
+    /// Parses a percentage, with or without `%`.
     fn from_str(text: &str) -> Result<Self, Error> {
         let parsed = Decimal::split_unit(text).and_then(|(value, unit)| match unit {
             "" | "%" => value.multiply_exactly(10_000_000).map(Self::from_billionths),

@@ -1,4 +1,4 @@
-//! Rates. A frame rate is an exact fraction, so that the due time of the millionth frame is as exact as the first.
+//! Rates. A frame rate is an exact fraction, so the due time of the millionth frame is as exact as that of the first.
 
 use crate::number::format_decimals;
 use crate::{FrameSize, Nanos, clamp_to_u64};
@@ -10,14 +10,14 @@ use std::fmt;
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// `bps` bits per second.
+    /// Creates a rate of `bps` bits per second.
     pub const fn new(bps: u64) -> Self {
         Self(bps)
     }
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
-    /// Time that `bytes` take at this rate, rounded to the nearest nanosecond; zero for a rate of zero.
+    /// Returns the time that `bytes` take at this rate, rounded to the nearest nanosecond; zero for a rate of zero.
     pub fn time_to_send(self, bytes: u64) -> Nanos {
         if self.0 == 0 {
             return Nanos::ZERO;
@@ -41,7 +41,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// A share of a link, in billionths. The reader of documents converts OTG's `percentage` into a share.
+/// A part of the speed of a link, in billionths. The parser of plans converts OTG's `percentage` into a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Share(u64);
@@ -49,11 +49,11 @@ pub struct Share(u64);
 impl Share {
     pub const WHOLE_LINK: Self = Self(1_000_000_000);
 
-    /// `billionths` of the whole.
+    /// Creates a share of `billionths` of the link's speed.
     pub const fn from_billionths(billionths: u64) -> Self {
         Self(billionths)
     }
-    /// Billionths of the whole.
+    /// Returns the share in billionths of the link's speed.
     pub const fn billionths(self) -> u64 {
         self.0
     }
@@ -73,23 +73,23 @@ pub struct FrameRate {
 }
 
 impl FrameRate {
-    /// `frames` in every `seconds`; `None` if either is zero.
+    /// Creates the rate of `frames` in every `seconds`; `None` if either is zero.
     pub fn new(frames: u64, seconds: u64) -> Option<Self> {
         Self::from_fraction(u128::from(frames), u128::from(seconds))
     }
 
-    /// `pps` frames per second; `None` for zero.
+    /// Creates a rate of `pps` frames per second; `None` for zero.
     pub fn per_second(pps: u64) -> Option<Self> {
         Self::new(pps, 1)
     }
 
-    /// The rate that fills `bits` with frames whose sizes add up to `bytes` over `count` frames.
-    /// Pass L2 bytes for an L2 rate and L1 bytes for an L1 rate.
+    /// Returns the frame rate that has the bit rate `bits`, if `count` frames have `bytes` bytes together. For an L2
+    /// rate pass L2 bytes, for an L1 rate pass L1 bytes. `None` if an argument is zero.
     pub fn from_bits(bits: BitRate, bytes: u64, count: u64) -> Option<Self> {
         Self::from_fraction(u128::from(bits.bits_per_second()) * u128::from(count), u128::from(bytes) * 8)
     }
 
-    /// The rate that fills a share of a link with frames; like [`Self::from_bits`].
+    /// Works like [`Self::from_bits`] for a share of the speed `link`. `None` also if a product exceeds 128 bits.
     pub fn from_share(link: BitRate, share: Share, l1_bytes: u64, count: u64) -> Option<Self> {
         let bits = u128::from(link.bits_per_second()) * u128::from(share.billionths());
         // A rate and a share can fill 128 bits, so the product with a third number is checked.
@@ -104,7 +104,7 @@ impl FrameRate {
         let divisor = greatest_common_divisor(frames, seconds);
         let mut frames = frames / divisor;
         let mut seconds = seconds / divisor;
-        // Beyond 64 bits both numbers lose their last bits. The error is at most 1 in the smaller one.
+        // If a number has more than 64 bits, both lose their last bits. The smaller one is then wrong by at most 1.
         while frames > u128::from(u64::MAX) || seconds > u128::from(u64::MAX) {
             frames = (frames >> 1).max(1);
             seconds = (seconds >> 1).max(1);
@@ -112,12 +112,12 @@ impl FrameRate {
         Some(Self { frames: u64::try_from(frames).ok()?, seconds: u64::try_from(seconds).ok()? })
     }
 
-    /// The rate divided by `parts`; `None` if `parts` is zero.
+    /// Returns the rate divided by `parts`; `None` if `parts` is zero.
     pub fn divide_by(self, parts: u64) -> Option<Self> {
         Self::from_fraction(u128::from(self.frames), u128::from(self.seconds) * u128::from(parts))
     }
 
-    /// When frame `n` is due, counted from frame 0: `n / rate`, rounded once. No error accumulates.
+    /// Returns when frame `n` is due, counted from frame 0: `n / rate`, rounded down. Rounding errors do not add up.
     pub fn due_time(self, n: u64) -> Nanos {
         // The time is computed from the number of the frame and not from the frame before it: rounding errors
         // cannot add up, and any frame can be computed. The product fits 128 bits as long as the result fits
@@ -126,7 +126,7 @@ impl FrameRate {
         Nanos::new(clamp_to_u64(ns))
     }
 
-    /// Number of frames that are due within `length`: all frames with `due(n) < length`.
+    /// Returns the number of frames that are due before `length`, counted from frame 0, which is due at 0.
     pub fn frames_within(self, length: Nanos) -> u64 {
         let unit = u128::from(self.seconds) * 1_000_000_000;
         let scaled = u128::from(length.as_u64()) * u128::from(self.frames);
@@ -134,22 +134,22 @@ impl FrameRate {
         clamp_to_u64(scaled.div_ceil(unit))
     }
 
-    /// The numerator of the fraction: this many frames in every [`Self::seconds`].
+    /// Returns the numerator of the fraction: the number of frames in every [`Self::seconds`].
     pub const fn frames(self) -> u64 {
         self.frames
     }
 
-    /// The denominator of the fraction.
+    /// Returns the denominator of the fraction, in seconds.
     pub const fn seconds(self) -> u64 {
         self.seconds
     }
 
-    /// Frames per second, for display only.
+    /// Returns the frames per second, for display only.
     pub fn as_f64(self) -> f64 {
         self.frames as f64 / self.seconds as f64
     }
 
-    /// Bits per second when every frame takes `bytes` (a mean over `count` frames: pass their sum), rounded down.
+    /// Returns the bit rate, rounded down, if `count` frames have `bytes` bytes together.
     pub fn bit_rate(self, bytes: u64, count: u64) -> BitRate {
         let bits = u128::from(bytes) * 8 * u128::from(self.frames);
         // A count of zero has no mean; dividing by one avoids a division by zero.
@@ -157,7 +157,7 @@ impl FrameRate {
         BitRate::new(clamp_to_u64(bits / per))
     }
 
-    /// Bits per second on the line for frames of one size.
+    /// Returns the bit rate on the line (layer 1) if all frames have this size.
     pub fn l1_bit_rate(self, size: FrameSize) -> BitRate {
         self.bit_rate(u64::from(size.l1_bytes()), 1)
     }

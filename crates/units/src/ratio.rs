@@ -1,22 +1,22 @@
-//! Shares of a count, such as loss: the two counts stay, the percentage is only printed.
+//! A part of a count, such as lost frames of sent frames. Both counts are stored; the percentage is only for display.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// `part` of `whole`, both counts.
+/// A part of a whole, stored as two counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ratio {
     pub part: u64,
-    /// The count that `part` is taken from.
+    /// The count that contains `part`.
     pub whole: u64,
 }
 
 impl Ratio {
-    /// `part` of `whole`.
+    /// Creates the ratio `part` of `whole`.
     pub const fn new(part: u64, whole: u64) -> Self {
         Self { part, whole }
     }
-    /// Percent, for display only; zero of nothing is zero.
+    /// Returns the percentage, for display only; 0 if `whole` is 0.
     pub fn percent(self) -> f64 {
         if self.whole == 0 { 0.0 } else { self.part as f64 * 100.0 / self.whole as f64 }
     }

@@ -1,21 +1,21 @@
-//! Limits on stored files, and which limit the oldest file exceeds. Commands that keep files share them, so that
-//! `--keep`, `--keep-for` and `--keep-free` mean the same everywhere.
+//! Limits on stored files, and which limit the oldest file exceeds. All commands that store files share this code, so
+//! that `--keep`, `--keep-for` and `--keep-free` mean the same everywhere.
 
 use crate::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Limits on stored files: beyond them the oldest files are removed.
+/// Limits on stored files. The oldest files are removed while a limit is exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetentionLimits {
     /// Limit for the size of all files together, bytes.
     pub bytes: Option<u64>,
     /// Limit for the age of a file.
     pub age: Option<Nanos>,
-    /// Bytes of the disk that stay free.
+    /// Bytes of the disk that must stay free.
     pub free: Option<u64>,
 }
 
-/// The limit that removes a file.
+/// The limit because of which a file is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExceededLimit {
     Size,
@@ -24,7 +24,7 @@ pub enum ExceededLimit {
 }
 
 impl ExceededLimit {
-    /// Its name in results.
+    /// Returns the name of the limit in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Size => "size",
@@ -34,7 +34,7 @@ impl ExceededLimit {
     }
 }
 
-/// Files that were removed to keep within limits.
+/// Counts of files that were removed because a limit was exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedFiles {
     pub files: u64,
@@ -43,14 +43,14 @@ pub struct RemovedFiles {
     pub records: u64,
     /// Files that were removed because all files together were too large.
     pub for_size: u64,
-    /// Files that were too old.
+    /// Files that were removed because they were too old.
     pub for_age: u64,
     /// Files that were removed because the disk had too little free space.
     pub for_free: u64,
 }
 
 impl RemovedFiles {
-    /// Counts a file that was removed for a limit.
+    /// Counts a file that was removed because `limit` was exceeded.
     pub const fn count_file(&mut self, bytes: u64, records: u64, limit: ExceededLimit) {
         self.files += 1;
         self.bytes += bytes;
@@ -62,7 +62,7 @@ impl RemovedFiles {
         }
     }
 
-    /// The numbers with their names in metrics and their meaning.
+    /// Returns the counts, each with its metric name and its help text.
     pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 6] {
         [
             ("removed_files_total", "old files removed", self.files),
@@ -75,7 +75,7 @@ impl RemovedFiles {
     }
 }
 
-/// State of the files that limits are compared with.
+/// State of the stored files, which is compared with the limits.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredAmounts {
     /// Bytes of all files, and of the data that is about to be written.
@@ -92,9 +92,10 @@ impl RetentionLimits {
         *self != Self::default()
     }
 
-    /// The limit that removes the oldest file, if any. `free_bytes` is called only with a limit on free space;
-    /// without an answer nothing is removed, because a removal cannot be undone.
-    pub fn limit_exceeded_by(
+    /// Returns the limit because of which the oldest file must be removed; `None` if no limit is exceeded. `free_bytes`
+    /// is called only if free space is limited. If it returns `None`, nothing is removed for this limit, because a
+    /// removal cannot be undone.
+    pub fn find_exceeded_limit(
         &self,
         stored: &StoredAmounts,
         free_bytes: impl FnOnce() -> Option<u64>,
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn limits_are_exceeded_only_beyond_their_values() {
         let stored = StoredAmounts { bytes: 100, oldest_ns: Some(50), now_ns: 80 };
-        let exceeded = |limits: RetentionLimits| limits.limit_exceeded_by(&stored, || Some(10));
+        let exceeded = |limits: RetentionLimits| limits.find_exceeded_limit(&stored, || Some(10));
         let none = RetentionLimits::default();
         assert!(!none.has_any_limit() && exceeded(none).is_none());
         let of_size = |bytes| RetentionLimits { bytes: Some(bytes), ..none };
@@ -128,8 +129,8 @@ mod tests {
         assert_eq!([exceeded(of_age(30)), exceeded(of_age(29))], [None, Some(ExceededLimit::Age)]);
         let of_free = |free| RetentionLimits { free: Some(free), ..none };
         assert_eq!([exceeded(of_free(10)), exceeded(of_free(11))], [None, Some(ExceededLimit::Free)]);
-        assert_eq!(of_free(11).limit_exceeded_by(&stored, || None), None, "no answer, no removal");
+        assert_eq!(of_free(11).find_exceeded_limit(&stored, || None), None, "no answer, no removal");
         let empty = StoredAmounts { oldest_ns: None, ..stored };
-        assert_eq!(of_age(1).limit_exceeded_by(&empty, || None), None);
+        assert_eq!(of_age(1).find_exceeded_limit(&empty, || None), None);
     }
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use std::fmt;
 
-/// The text with line ends, tabs and other invisible characters written as escapes. A longer text is cut to `most`
-/// characters, with `…` as the last one.
+/// Returns the text with line ends, tabs and other invisible characters written as escapes. If the result has more than
+/// `most` characters, it is cut, and the last character is `…`.
 pub fn one_line(text: &str, most: usize) -> String {
     let mut line = String::new();
     let mut length = 0;
@@ -45,7 +45,7 @@ pub fn is_visible_char(c: char) -> bool {
     text.escape_debug().nth(1) != Some('\\')
 }
 
-/// Writes a text as a part of a path or a query, so that no character of it has a meaning there.
+/// Percent-encodes a text for a part of a URL path or query, so that no character of it acts as a separator.
 pub fn encode_url_part(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         // Letters and digits never need an encoding (RFC 3986, section 2.3). Every other byte may be encoded, so no
@@ -59,12 +59,12 @@ pub fn encode_url_part(text: &str) -> String {
     })
 }
 
-/// Reads a text as one line, for fields that other machines fill in.
+/// Deserializes a text from another machine with [`one_line`], cut to `MOST` characters.
 pub fn deserialize_line<'de, const MOST: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     from.deserialize_str(OneLineVisitor::<MOST>)
 }
 
-/// Reads a text that may be absent as [`deserialize_line`] does.
+/// Works like [`deserialize_line`], for a text that may be absent.
 pub fn deserialize_optional_line<'de, const MOST: usize, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<String>, D::Error> {
@@ -72,7 +72,7 @@ pub fn deserialize_optional_line<'de, const MOST: usize, D: Deserializer<'de>>(
     Ok(text.map(|line| line.0))
 }
 
-/// A text of another machine, as one line.
+/// A text from another machine, made safe by [`one_line`].
 struct ForeignLine<const MOST: usize>(String);
 
 impl<'de, const MOST: usize> Deserialize<'de> for ForeignLine<MOST> {

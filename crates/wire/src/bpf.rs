@@ -83,8 +83,8 @@ impl FilterProgram {
         self.matches_truncated_frame(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
 
-    /// Returns whether a frame matches of which only the first bytes are known. Loads from the missing part
-    /// count as outside the frame, but the length of the frame is `full_len`.
+    /// Returns whether a truncated frame matches. `bytes` has its first bytes; loads after them count as
+    /// outside the frame. For the filter, the length of the frame is `full_len`.
     pub fn matches_truncated_frame(&self, bytes: &[u8], full_len: u32) -> bool {
         run::run_program(&self.ops, bytes, full_len) != 0
     }

@@ -9,7 +9,7 @@ pub struct ChecksumSum {
 }
 
 impl ChecksumSum {
-    /// Adds bytes that follow those added before.
+    /// Adds the bytes that follow the bytes added so far.
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         self.add_folded_sum(ones_complement_sum(bytes), bytes.len());
     }
@@ -59,7 +59,7 @@ fn fold_carries(mut total: u64) -> u16 {
     u16::from_le_bytes([low, high])
 }
 
-/// Table `n` is for a byte with `n` more bytes behind it in its group.
+/// Table `n` is for a byte that is followed by `n` more bytes in its group.
 static CRC_TABLES: [[u32; 256]; BYTES_PER_STEP] = crc_tables();
 /// Number of bytes that are processed in one step.
 const BYTES_PER_STEP: usize = 8;

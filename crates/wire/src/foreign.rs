@@ -1,10 +1,10 @@
-//! Frames that packetrig did not build, such as those in capture files: finds their headers, and changes
-//! fields that may be changed.
+//! Works on frames that packetrig did not build, such as frames in capture files: finds their headers, and
+//! changes some of their fields.
 //!
 //! [`PacketLayers`] finds IP and transport headers, [`FrameRewrite`] changes addresses and VLAN tags, and
-//! [`TagPlace`] finds the place where a test tag fits. Checksums are corrected by the difference and never
-//! computed again, so a captured checksum that is wrong stays wrong by the same amount. [`complete_checksum`]
-//! and [`split_merged_frame`] do the work that a sender left to its network card.
+//! [`PayloadTagPosition`] finds the place where a test tag fits. After a change, a checksum is corrected by the
+//! difference and not computed anew, so a captured checksum that is wrong stays wrong by the same amount.
+//! [`complete_checksum`] and [`split_merged_frame`] do the work that a sender left to its network card.
 //!
 //! This module does not validate headers, and it parses no protocol above the transport layer.
 //!
@@ -22,7 +22,7 @@ mod tests;
 pub use content::content_hash;
 pub use layers::{IpHeaderLayer, PacketLayers, TransportLayer};
 pub use other_run::{KnownRun, OtherRun, find_other_run};
-pub use place::{TagPlace, verify_payload};
+pub use place::{PayloadTagPosition, compare_payload_with_tag};
 pub use rewrite::{AddressMap, FrameRewrite, RewriteError, VlanEdit};
 pub use split::split_merged_frame;
 

@@ -1,8 +1,8 @@
 //! The headers that a frame can have, described by tables: their fields with positions, widths and defaults.
 //!
-//! The tables (`tables`) contain OTG's field names, so neither the plan reader nor the template compiler
-//! needs code for each header. A header that depends on the *presence* of fields (such as the checksum of
-//! GRE) is a table, too, and its length depends on the settings.
+//! The tables (`tables`) contain OTG's field names, so neither the plan reader nor the template compiler needs
+//! code for each header. A header with *optional* fields (such as the checksum of GRE) has a table, too; its
+//! length depends on the settings.
 //!
 //! Invariant: every setting of a [`PacketHeader`] belongs to a field of the header's kind.
 
@@ -35,7 +35,7 @@ struct HeaderDef {
     /// OTG's name of the header; for a header that OTG does not have, a name that begins with `x_`.
     name: &'static str,
     /// The numbers that announce the header in the field of the header before it: `ether_types` in an
-    /// EtherType, `ip_protocols` in an IP protocol field. The first one is written.
+    /// EtherType, `ip_protocols` in an IP protocol field. Templates write the first number of the list.
     ether_types: &'static [u16],
     ip_protocols: &'static [u16],
     fields: &'static [FieldDef],
@@ -53,18 +53,18 @@ pub enum NumberSpace {
 pub enum AddressRole {
     Source,
     Destination,
-    /// A destination that is zero while the frame asks for it (ARP).
+    /// A destination that is zero in a request that asks for this address (ARP).
     AskedDestination,
 }
 
-/// The notation of a field's values in a document.
+/// How the values of a field are written in a plan document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldNotation {
     Number,
     Mac(AddressRole),
     Ipv4(AddressRole),
     Ipv6(AddressRole),
-    /// A checksum: generated correct or wrong, or a number.
+    /// A checksum: computed correctly, made wrong on purpose, or given as a number.
     Checksum,
 }
 
@@ -74,12 +74,12 @@ pub enum ComputedField {
     /// The number of the next header.
     NextHeader {
         space: NumberSpace,
-        /// The value if no header follows, or if the next header has no number.
+        /// The value if no header follows, or if the next header has no number in `space`.
         none: u16,
     },
     /// The length of this header in 32-bit words.
     HeaderWords,
-    /// The length of the options behind the fixed part, in 32-bit words.
+    /// The length of the options after the fixed part, in 32-bit words.
     OptionWords,
     /// Number of bytes from the start of this header to the end of the frame.
     LengthFromHere,
@@ -89,7 +89,7 @@ pub enum ComputedField {
     BottomOfStack,
     /// The checksum of IPv4, which covers only its own header.
     HeaderChecksum,
-    /// A checksum over this header and everything behind it, and over the pseudo-header of the preceding IP
+    /// A checksum over this header and everything after it, and over the pseudo-header of the preceding IP
     /// header, if there is one.
     Checksum {
         /// True if the checksum covers the pseudo-header.
@@ -116,7 +116,7 @@ pub struct FieldDef {
     /// Offset from the start of the header, in bits.
     pub at: u32,
     pub bits: u32,
-    /// The notation of the field's values.
+    /// How the field's values are written in a plan document.
     pub form: FieldNotation,
     pub absent: AbsentValue,
     /// Pattern choices in addition to value, values, increment and decrement.
@@ -139,7 +139,7 @@ pub enum ExtraPatternChoice {
     Device,
 }
 
-/// A document's setting of a field.
+/// The setting of a field in a plan document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FieldSetting {
     Pattern(FieldPattern),
@@ -153,7 +153,7 @@ pub struct PacketHeader {
     kind: HeaderKind,
     /// (index of the field in the kind's table, setting).
     settings: Vec<(usize, FieldSetting)>,
-    /// The bytes behind the fixed part (such as IPv4 options), or all bytes of a custom header.
+    /// The bytes after the fixed part (such as IPv4 options), or all bytes of a custom header.
     bytes: Vec<u8>,
 }
 
@@ -168,7 +168,7 @@ impl PacketHeader {
         Self { kind: HeaderKind::Custom, settings: Vec::new(), bytes }
     }
 
-    /// Sets a field by name. A name that the header does not have is a defect of the caller.
+    /// Sets a field by name. A name that the header does not have is a bug in the caller: see [`Self::set_field`].
     #[must_use]
     pub fn with_field(mut self, name: &str, pattern: impl Into<FieldPattern>) -> Self {
         self.set_field(name, FieldSetting::Pattern(pattern.into()));
@@ -178,7 +178,7 @@ impl PacketHeader {
     /// Sets a field by name. If there is no such field, a debug build panics, and a release build returns false.
     pub fn set_field(&mut self, name: &str, setting: FieldSetting) -> bool {
         let Some(index) = self.kind.fields().iter().position(|field| field.name == name) else {
-            // The names come from this program's own tables, so a wrong name is a defect of the caller.
+            // The names come from this program's own tables, so a wrong name is a bug in the caller.
             debug_assert!(false, "{:?} has no field {name}", self.kind);
             return false;
         };
@@ -212,7 +212,7 @@ impl PacketHeader {
         self.settings.iter().find(|(set, _)| *set == index).map(|(_, setting)| setting)
     }
 
-    /// Iterates over all settings of the document.
+    /// Iterates over the fields that the document sets, with their settings.
     pub fn field_settings(&self) -> impl Iterator<Item = (&'static FieldDef, &FieldSetting)> {
         self.settings.iter().map(|(index, setting)| (&self.kind.fields()[*index], setting))
     }
@@ -232,7 +232,7 @@ impl PacketHeader {
         self.len() == 0
     }
 
-    /// Returns the bytes behind the fixed part, or all bytes of a custom header.
+    /// Returns the bytes after the fixed part, or all bytes of a custom header.
     pub(crate) fn trailing_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -263,7 +263,8 @@ impl HeaderKind {
 }
 
 impl NumberSpace {
-    /// Returns the numbers that announce this kind; empty if the space has no number for it. The first one is written.
+    /// Returns the numbers in this space that announce a kind of header; empty if there are none. Templates
+    /// write the first number.
     pub fn numbers_of(self, kind: HeaderKind) -> &'static [u16] {
         let header = tables::header_definition(kind);
         match self {
@@ -272,7 +273,7 @@ impl NumberSpace {
         }
     }
 
-    /// Returns the number that a template writes in the field before this kind of header.
+    /// Returns the number with which a template announces a kind of header; `None` if the space has no number for it.
     pub(crate) fn written_number(self, kind: HeaderKind) -> Option<u16> {
         self.numbers_of(kind).first().copied()
     }

@@ -5,7 +5,7 @@
 //! the receiver can decide for every frame whether it arrived as it was sent. The [`tag`] in the payload
 //! contains stream, sequence number and send time.
 //!
-//! This crate does no I/O and reads no clock. Rendering and verifying frames allocates no memory.
+//! This crate does no I/O and reads no clock. Rendering and verifying frames allocate no memory.
 //!
 //! Invariant: the result of `render_frame(n)` depends only on the spec, `n` and the stamp.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Patterns of the values that a header field has from frame to frame.
+//! Patterns that determine the value of a header field in each frame.
 
 use serde::{Deserialize, Serialize};
 

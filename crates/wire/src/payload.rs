@@ -1,11 +1,11 @@
-//! The bytes that fill a frame behind the headers. The test tag replaces the last of them.
+//! The bytes that fill a frame after the headers (the fill). The test tag replaces the last of these bytes.
 
 use serde::{Deserialize, Serialize};
 
 /// OTG's kinds of payload. The fill of a shorter frame is always the beginning of the fill of a longer frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PayloadPattern {
-    /// These bytes, once or repeatedly. After a pattern that is not repeated come zeros.
+    /// The bytes of `pattern`, once or repeatedly. Zeros follow a pattern that is not repeated.
     Fixed {
         pattern: Vec<u8>,
         /// True to fill the whole payload with the pattern.

@@ -8,8 +8,8 @@
 //! passes its content, and drops the used bytes. So a file of any size is read with constant memory. The
 //! bytes of a record are not interpreted.
 //!
-//! Invariant: any bytes are valid input. Every step except [`CaptureElement::More`] uses at least one byte, and
-//! [`CaptureElement::More`] asks for more bytes than the input has, up to a fixed limit. So reading a file always ends.
+//! Invariant: any bytes are valid input. Every step except [`DecodedElement::More`] uses at least one byte, and
+//! [`DecodedElement::More`] asks for more bytes than the input has, up to a fixed limit. So reading a file always ends.
 
 pub mod block;
 mod classic;
@@ -20,7 +20,7 @@ mod tests;
 
 /// Maximum number of bytes that a decoder needs at once.
 pub const MAX_DECODER_INPUT_BYTES: usize = MAX_BLOCK;
-/// Maximum length of a block with a packet. A longer block is taken for damage.
+/// Maximum length of a block with a packet or an interface description. A longer one counts as damage.
 const MAX_BLOCK: usize = 1 << 20;
 /// Link type of Ethernet frames.
 pub const ETHERNET_LINK_TYPE: u16 = 1;
@@ -36,11 +36,10 @@ pub struct CaptureRecord<'a> {
     pub at_ns: Option<u64>,
     /// Link type of the packet: a LINKTYPE number, [`ETHERNET_LINK_TYPE`] for Ethernet.
     pub link_type: u16,
-    /// True if the file states that the bytes end with a frame check sequence of four bytes; `None` if the
-    /// file does not state it.
+    /// True if the bytes end with a frame check sequence of four bytes; `None` if the file does not
+    /// state whether they do.
     pub has_fcs: Option<bool>,
-    /// Payload bytes of each packet, if the frame was merged from several packets and its
-    /// writer states this ([`merged`]).
+    /// Payload bytes of each of the packets from which this frame was merged, if the file states this (see [`merged`]).
     pub merged: Option<u16>,
 }
 
@@ -51,9 +50,9 @@ impl CaptureRecord<'_> {
     }
 }
 
-/// The first element of the input bytes.
+/// Result of one step of the decoder: what is at the beginning of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CaptureElement<'a> {
+pub enum DecodedElement<'a> {
     /// A packet.
     Record {
         record: CaptureRecord<'a>,
@@ -62,7 +61,7 @@ pub enum CaptureElement<'a> {
     },
     /// No packet: the caller must drop this many bytes, which may be more than its buffer contains.
     Skip(u64),
-    /// The decoder needs this many bytes in total. At the end of a file, this means that the file was cut here.
+    /// The decoder needs this many bytes in total. At the end of a file, this means that the file is truncated.
     More(usize),
 }
 
@@ -82,8 +81,8 @@ pub enum CaptureDamage {
     /// A packet belongs to an interface that the file does not describe.
     #[error("a packet belongs to interface {0}, which the file does not describe")]
     Interface(u32),
-    /// The file describes more interfaces than packetrig accepts.
-    #[error("the file describes more than {} interfaces", ng::MAX_INTERFACES)]
+    /// A section of the file describes more interfaces than packetrig accepts.
+    #[error("a section of the file describes more than {} interfaces, packetrig's limit", ng::MAX_INTERFACES)]
     Interfaces,
 }
 
@@ -134,8 +133,8 @@ impl CaptureDecoder {
         Self(DecoderFormat::Unknown)
     }
 
-    /// Decodes the next element, which begins at the start of `input`. The caller has dropped all earlier bytes.
-    pub fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
+    /// Decodes the next element, which begins at the start of `input`. The caller must have dropped all earlier bytes.
+    pub fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<DecodedElement<'a>, CaptureDamage> {
         match &mut self.0 {
             DecoderFormat::Unknown => self.begin_file(input),
             DecoderFormat::Classic(file) => file.next_step(input),
@@ -143,8 +142,8 @@ impl CaptureDecoder {
         }
     }
 
-    fn begin_file<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
-        let Some(magic) = ByteOrder::Big.read_u32(input, 0) else { return Ok(CaptureElement::More(4)) };
+    fn begin_file<'a>(&mut self, input: &'a [u8]) -> Result<DecodedElement<'a>, CaptureDamage> {
+        let Some(magic) = ByteOrder::Big.read_u32(input, 0) else { return Ok(DecodedElement::More(4)) };
         // The magic number of a section header is the same in both byte orders, so it is recognised before
         // the byte order is known.
         if magic == ng::SECTION_HEADER_BLOCK {
@@ -152,15 +151,15 @@ impl CaptureDecoder {
             let step = section.next_step(input)?;
             // The state is stored only after the header was read completely; until then, the next call starts
             // again at the beginning.
-            if !matches!(step, CaptureElement::More(_)) {
+            if !matches!(step, DecodedElement::More(_)) {
                 self.0 = DecoderFormat::Ng(section);
             }
             return Ok(step);
         }
         let Some(file) = classic::ClassicFile::read_header(input)? else {
-            return Ok(CaptureElement::More(classic::FILE_HEADER));
+            return Ok(DecodedElement::More(classic::FILE_HEADER));
         };
         self.0 = DecoderFormat::Classic(file);
-        Ok(CaptureElement::Skip(classic::FILE_HEADER as u64))
+        Ok(DecodedElement::Skip(classic::FILE_HEADER as u64))
     }
 }

@@ -26,8 +26,9 @@ pub enum SizePattern {
     Weighted(SizeMix),
 }
 
-/// Sizes with integer weights. In every `sum of weights` consecutive frames, each size occurs exactly as
-/// often as its weight says, evenly spread. (OTG's fractional weights are scaled to integers by the caller.)
+/// Sizes with integer weights. In any S consecutive frames, where S is the sum of the weights, each size occurs
+/// exactly as often as its weight says. The frames of a size are spread evenly. (The caller scales OTG's
+/// fractional weights to integers.)
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeMix {
     /// (size, number of frames of this and all earlier sizes in a period).
@@ -173,7 +174,7 @@ const fn high_half(product: u128) -> u64 {
     (product >> 64) as u64
 }
 
-/// Converts a number that is known to be below 2^32: frame sizes have 32 bits.
+/// Converts a number that is below 2^32, because frame sizes have 32 bits.
 const fn low_32(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }

@@ -19,10 +19,10 @@
 //! | mark  |stream(12)|sequence(20)|
 //! +-------+----------+------------+
 //! ```
-//! *mark* is a keyed hash of the other fields but the check: it distinguishes a tag from random bytes and from tags of
-//! another run. *check* is the complement of the one's-complement sum of the payload before the tag. It is for
-//! receivers without a template; receivers with a template compare every byte (see
-//! [`crate::FrameTemplate::verify_frame`]).
+//! *mark* is a keyed hash of all other fields except *check*: it distinguishes a tag from random
+//! bytes and from tags of another run. *check* is the complement of the one's-complement sum of the
+//! payload before the tag. *check* is for receivers without a template; receivers with a template
+//! compare every byte (see [`crate::FrameTemplate::verify_frame`]).
 
 use crate::pattern::keyed_mix;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const MAX_VLAN_TAGS: usize = 4;
 
-/// The key of one run. Both ends get it with the plan.
+/// The key of the tags of one run. Senders and receivers get the key with the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TagKey(pub u64);
@@ -59,7 +59,7 @@ impl TagForm {
         }
     }
 
-    /// Returns the largest form that fits into `room` payload bytes.
+    /// Returns the largest form that fits into `room` payload bytes; `None` for fewer than 6 bytes.
     pub const fn largest_fitting(room: usize) -> Option<Self> {
         match room {
             0..6 => None,
@@ -86,12 +86,12 @@ pub struct FrameTag {
     pub stream: u16,
     /// The low `form.sequence_bits()` bits of the frame's number.
     pub sequence: u32,
-    /// Send time on the sender's monotonic clock, low 48 bits; zero in the short form.
+    /// Send time on the sender's monotonic clock in nanoseconds, low 48 bits; zero in the short form.
     pub time: u64,
 }
 
 impl FrameTag {
-    /// Returns the full send time, from a time that is within 39 hours of it; `None` in the short form.
+    /// Returns the full send time, if `near` is at most 39 hours before or after it; `None` in the short form.
     pub fn restore_send_time(&self, near: u64) -> Option<u64> {
         if self.form == TagForm::Short {
             return None;
@@ -150,8 +150,8 @@ impl TagStamp {
     /// Returns the tag of frame `n` in this form.
     #[expect(clippy::cast_possible_truncation, reason = "a form has at most 32 bits for the sequence")]
     pub(crate) fn make_tag(&self, n: u64, form: TagForm) -> FrameTag {
-        // The tag contains only the low bits of the number. The receiver restores the full number from
-        // earlier ones.
+        // The tag contains only the low bits of the number. The receiver restores the full number from the
+        // numbers of earlier frames.
         let sequence = (n & ((1 << form.sequence_bits()) - 1)) as u32;
         FrameTag {
             form,
@@ -168,7 +168,7 @@ pub struct FoundTag {
     pub tag: FrameTag,
     /// The check of the payload before the tag, which is the complement of its sum. Absent in the short form.
     pub check: Option<u16>,
-    /// Offset in the frame of the first byte behind the tag, where the payload ends.
+    /// Offset in the frame of the first byte after the tag, where the payload ends.
     pub end: usize,
 }
 
@@ -186,8 +186,8 @@ pub fn tag_candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTa
     let padded =
         std::iter::once_with(|| find_ip_packet_end(frame).filter(|end| *end < frame.len())).flatten();
     std::iter::once(frame.len()).chain(padded).flat_map(move |end| {
-        // The short form is tried lazily, because the full form nearly always matches and the receiver runs
-        // this for every frame.
+        // The short form is tried lazily, because the full form nearly always matches and this code runs
+        // for every received frame.
         let short = std::iter::once_with(move || short_tag_ending_at(frame, end, key));
         std::iter::once_with(move || full_tag_ending_at(frame, end, key)).chain(short).flatten()
     })
@@ -221,7 +221,8 @@ fn short_tag_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag
     (tag.compute_mark(key).to_be_bytes() == bytes[..2]).then_some(FoundTag { tag, check: None, end })
 }
 
-/// Returns the offset at which the IP packet of a frame ends, according to its length field.
+/// Returns the offset at which the IP packet of a frame ends, according to the packet's length field; `None`
+/// for frames without IP.
 fn find_ip_packet_end(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     for _ in 0..MAX_VLAN_TAGS {

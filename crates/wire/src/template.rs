@@ -5,8 +5,8 @@
 //!   image + varying fields     prefix of one image, all sizes        per frame
 //!   + lengths + checksums
 //! ```
-//! Because a shorter payload is always the beginning of a longer one, one table of prefix sums gives the sum
-//! over the fill of any size. Only the headers and the tag are summed for each frame.
+//! Because a shorter payload is always the beginning of a longer one, one table of prefix sums gives the
+//! one's-complement sum over the fill of any size. Only the headers and the tag are summed for each frame.
 
 mod compile;
 pub mod parts;
@@ -81,7 +81,8 @@ impl From<u64> for FrameIndex {
 /// Result of the comparison of an arrived frame with the sent one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameComparison {
-    /// The frame is byte for byte the sent one.
+    /// The frame is byte for byte the sent one. Two differences are allowed: padding to the minimum length and,
+    /// if the frames go to a router, the changes that routers make.
     Intact,
     /// The payload is intact, but the headers differ from the sent ones (rewritten, added or removed).
     Altered,
@@ -118,7 +119,7 @@ enum ChecksumCover {
         start: usize,
         end: usize,
     },
-    /// The bytes from `start` to `trim` bytes before the end of the frame, and a pseudo-header.
+    /// The bytes from `start` to `trim` bytes before the end of the frame, and the pseudo-header if there is one.
     Rest {
         start: usize,
         trim: usize,
@@ -163,8 +164,8 @@ impl FrameTemplate {
         self.header_len
     }
 
-    /// Returns whether every frame has an 802.1Q tag directly behind its addresses. Interfaces accept such
-    /// frames with four more bytes than others.
+    /// Returns whether every frame has an 802.1Q tag directly after its MAC addresses. Interfaces accept four
+    /// bytes more in frames with such a tag.
     pub fn begins_with_vlan_tag(&self) -> bool {
         // If the EtherType varies, only some frames have a VLAN tag.
         let is_constant = self.constant.get(12..14).is_some_and(|mask| mask == [0xff; 2]);
@@ -184,8 +185,8 @@ impl FrameTemplate {
         TagForm::largest_fitting(size.kernel_len().saturating_sub(self.header_len))
     }
 
-    /// Returns whether frames of this stream may carry a tag of this form.
-    pub fn may_have_tag_form(&self, form: TagForm) -> bool {
+    /// Returns whether the smallest or the largest frames of this stream carry a tag of this form.
+    pub fn smallest_or_largest_has_tag_form(&self, form: TagForm) -> bool {
         let sizes = [self.spec.size.min_size(), self.spec.size.max_size()];
         sizes.into_iter().any(|size| self.tag_form(size) == Some(form))
     }
@@ -234,8 +235,7 @@ impl FrameTemplate {
         {
             return FrameComparison::Corrupt;
         }
-        // A device may pad a short frame to the minimum length. Any other bytes behind the tag were added by
-        // a device.
+        // A device may pad a short frame to the minimum length. Any other bytes after the tag were added by a device.
         let padded = frame.len() > found.end && frame.len() != PADDED_FRAME_BYTES;
         // With other headers before the payload, the fields have other positions and cannot be compared.
         if start != self.header_len || padded {
@@ -253,7 +253,8 @@ impl FrameTemplate {
         if frame[..start] == *head { FrameComparison::Intact } else { FrameComparison::Altered }
     }
 
-    /// Replaces the fields that routers change in the headers `head` by the values of the arrived frame.
+    /// Copies the fields that routers change from the arrived frame into the headers `head`: the MAC addresses,
+    /// and a hop limit that is lower than the sent one.
     fn copy_routed_fields(&self, frame: &[u8], head: &mut [u8]) {
         if let Some(at) = self.hop_limit {
             // Each router writes its own MAC address and that of the next hop.
@@ -284,8 +285,7 @@ impl FrameTemplate {
         stamp: TagStamp,
         out: &'a mut [u8; TagForm::MAX_TAG_BYTES],
     ) -> &'a [u8] {
-        // The short form has 12 bits for the stream, so a larger number would look like that of another
-        // stream.
+        // The short form has 12 bits for the stream, so a larger number would look like the number of another stream.
         let form = self
             .tag_form(size)
             .filter(|form| *form == TagForm::Full || usize::from(stamp.stream) < MAX_SHORT_TAG_STREAMS);
@@ -296,7 +296,8 @@ impl FrameTemplate {
         out
     }
 
-    /// Writes the headers of frame `n` of the patterns, which has `len` bytes and ends with `tail`.
+    /// Writes the headers of a frame that has `len` bytes and the tag `tail`. `n` is the index of the
+    /// frame in the patterns.
     fn write_headers(&self, n: u64, len: usize, tail: &[u8], out: &mut [u8]) {
         self.write_fields(n, len, out);
         self.write_checksums(len, tail, out);
@@ -330,8 +331,8 @@ impl FrameTemplate {
             }
         };
         match (check.bad, good) {
-            // Half of the bits are inverted. The result is neither the correct checksum nor zero, which for
-            // UDP means that there is none.
+            // Half of the bits are inverted, or all bits if the result would be zero: for UDP, zero means that
+            // there is no checksum.
             (true, 0x5555) => 0xaaaa,
             (true, good) => good ^ 0x5555,
             // RFC 768: a computed checksum of zero is sent as all ones, because zero means that there is none.
@@ -344,8 +345,7 @@ impl FrameTemplate {
     /// and ends with `tail`.
     fn sum_covered_bytes(&self, start: usize, end: usize, len: usize, tail: &[u8], head: &[u8]) -> u16 {
         let fill = len - self.header_len - tail.len();
-        // Of the three parts, only headers and tag are summed here: the table contains the sum of every
-        // beginning of the fill.
+        // Only the headers and the tag are summed here: the table contains the sum of every beginning of the fill.
         let covered = end - self.header_len;
         let of_fill = covered.min(fill);
         let mut total = ChecksumSum::default();
@@ -370,7 +370,7 @@ impl PseudoHeader {
     }
 }
 
-/// Returns the low 16 bits: the length of a longer frame wraps, as the field itself would.
+/// Returns the low 16 bits: a length above 65535 wraps, because the field has only 16 bits.
 fn low_16(value: usize) -> u16 {
     let [low, high, ..] = value.to_le_bytes();
     u16::from_le_bytes([low, high])

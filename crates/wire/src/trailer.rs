@@ -9,11 +9,11 @@
 //! missing. The length is that of the frame as it arrived, without FCS, even if the copy was truncated.
 //!
 //! Invariant: [`split_trailer`] returns exactly the values that [`TapTrailer::to_bytes`] wrote.
-//! `crates/sys/bpf/tap.bpf.c` writes the same.
+//! `crates/sys/bpf/tap.bpf.c` writes trailers with the same layout.
 
 /// Length of a trailer in bytes.
 pub const TRAILER_BYTES: usize = 24;
-/// The first bytes of a trailer; the last of them is the version.
+/// The first four bytes of a trailer; the last of the four is the version.
 pub const TRAILER_MAGIC: [u8; 4] = *b"prT1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct TapTrailer {
     pub direction: u8,
     /// Length of the frame in bytes, without FCS.
     pub full_len: u16,
-    /// Number of the copy among those of this direction, from 1.
+    /// Number of the copy among the copies of its direction, counted from 1.
     pub number: u64,
     /// Time at which the frame arrived, nanoseconds since 1970.
     pub at_ns: u64,

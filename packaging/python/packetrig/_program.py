@@ -21,5 +21,5 @@ def program() -> pathlib.Path:
             return candidate
     found = shutil.which("packetrig")
     if found is None:
-        raise FileNotFoundError("the program packetrig is neither beside this Python nor in PATH; set PACKETRIG_BIN")
+        raise FileNotFoundError("the program packetrig is neither beside this Python nor in PATH; set PACKETRIG_BIN to its path")
     return pathlib.Path(found)

@@ -17,7 +17,7 @@ class ServerError(RuntimeError):
 
 
 class Server:
-    """A server that runs."""
+    """A running `packetrig serve`, made by `serve`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", url: str, grpc: str, store: pathlib.Path) -> None:
         self._process = process
@@ -35,7 +35,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Number of the server's process."""
+        """Process id of the server."""
         return self._process.pid
 
     @property
@@ -49,10 +49,10 @@ def _read_address(text: str, start: str) -> Optional[str]:
 
 
 def _wait_for_addresses(process: "subprocess.Popen[bytes]", log: pathlib.Path, timeout: float) -> "tuple[str, str]":
-    """Addresses that the server prints once it listens."""
+    """Returns the addresses over HTTP and gRPC, which the server prints when it listens."""
     deadline = time.monotonic() + timeout
     while True:
-        # The state is read first: what a server prints before it ends is then in the text.
+        # The state is read before the text: if the server has ended, the text has everything that it printed.
         has_ended = process.poll() is not None
         text = log.read_text(errors="replace")
         url, grpc = _read_address(text, HTTP_LINE), _read_address(text, GRPC_LINE)
@@ -61,7 +61,7 @@ def _wait_for_addresses(process: "subprocess.Popen[bytes]", log: pathlib.Path, t
         if has_ended:
             raise ServerError(f"packetrig serve ended with exit code {process.returncode}:\n{text}")
         if time.monotonic() > deadline:
-            raise ServerError(f"packetrig serve does not listen after {timeout:g} s:\n{text}")
+            raise ServerError(f"packetrig serve did not listen within {timeout:g} s:\n{text}")
         time.sleep(0.02)
 
 
@@ -98,8 +98,8 @@ def serve(
 
     ports: interface -> location in scripts. Without it, locations are interface names.
     options: further options of `packetrig serve`, such as ["--confirm", "eth1"].
-    store: directory for the results [default: one that is removed at the end].
-    binary: another program than that of this package.
+    store: directory for the results [default: a temporary directory, removed at the end].
+    binary: path of the program [default: `program()`].
     timeout: seconds that the server may take to start, and to end.
     """
     from ._program import program

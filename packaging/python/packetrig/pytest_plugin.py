@@ -23,7 +23,7 @@ from ._server import Server, serve
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("packetrig").addoption(
         "--packetrig-port", action="append", default=[], metavar="IF=LOCATION",
-        help="interface that packetrig_server serves, and its location in scripts; repeat for more")
+        help="interface that packetrig_server serves, and its location in scripts; repeat the option for more interfaces")
     parser.addini("packetrig_ports", "interfaces that packetrig_server serves, as IF=LOCATION", type="linelist", default=[])
 
 
@@ -32,7 +32,7 @@ def _ports(config: pytest.Config) -> "dict[str, str]":
     pairs = [line.partition("=") for line in lines]
     for interface, _, location in pairs:
         if not interface or not location:
-            raise pytest.UsageError("a port of packetrig is written IF=LOCATION, for example eth1=left")
+            raise pytest.UsageError("--packetrig-port and packetrig_ports take IF=LOCATION, for example eth1=left")
     return {interface: location for interface, _, location in pairs}
 
 

@@ -68,7 +68,7 @@ impl Output {
         std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
         let mut output =
             Self { name, directory: directory.to_owned(), page: String::new(), goals: Vec::new() };
-        let cpus = packetrig_sys::sched::allowed_cpus().map_or(0, |cpus| cpus.len());
+        let cpus = packetrig_sys::sched::read_allowed_cpus().map_or(0, |cpus| cpus.len());
         let length = if effort.quick { "quick" } else { "full" };
         output.say(&format!(
             "# Evaluation: {name}\n\n{}, kernel {}, {cpus} processors, {length} run.\n",

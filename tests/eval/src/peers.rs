@@ -93,7 +93,7 @@ impl Bare {
         let index = u64::from(port.link.index);
         let code = [0xb7_u64 | 1 << 8 | index << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
         let program = BpfProgram::load_xdp("bare", &code, false)?;
-        signal::enable_nudge_signal()?;
+        signal::install_interrupt_handler()?;
         let quit = Arc::new(AtomicBool::new(false));
         let (over, frame) = (Arc::clone(&quit), frame(size));
         let netns = NetNs::duplicate(port.netns())?;
@@ -110,7 +110,7 @@ impl Bare {
         self.quit.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             while !thread.is_finished() {
-                signal::nudge_thread(&thread);
+                signal::interrupt_thread_syscall(&thread);
                 clock::sleep_until_ns(clock::monotonic_ns() + 1_000_000);
             }
         }

@@ -4,7 +4,7 @@ use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, ForeignFields};
 use packetrig_flow_store::columns::flow_columns;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::scan::{RowChunk, list_flow_files, scan_records};
-use packetrig_flow_store::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use packetrig_flow_store::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
@@ -44,7 +44,7 @@ static CHUNKS: LazyLock<Vec<RowChunk>> = LazyLock::new(|| {
     let read = || {
         let directory = tempfile::tempdir().ok()?;
         let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).ok()?;
-        sink.write_records(&(0..64).map(record).collect::<Vec<_>>(), RecordMaker::default()).ok()?;
+        sink.write_records(&(0..64).map(record).collect::<Vec<_>>(), RecordExporter::default()).ok()?;
         sink.close_sink().1.ok()?;
         let files = list_flow_files(&[directory.path().to_owned()]).ok()?;
         let names: Vec<_> = flow_columns().iter().map(|column| column.name).collect();

@@ -23,18 +23,18 @@ pub fn hello(data: &[u8]) {
 
 fn hear(bytes: &[u8]) {
     let mut reader = LetterReader::new([7; 32]);
-    let seal = reader.genuine_seal(SUBJECT, bytes);
+    let seal = reader.make_genuine_seal(SUBJECT, bytes);
     let Ok(envelope) = reader.read_message(SUBJECT, &seal, bytes) else { return };
     assert!(bytes.len() <= MAX_HELLO_BYTES);
     let MessageBody::Hello(hello) = &envelope.body else { panic!("nothing else is said there") };
     assert_bounds(hello);
-    let elsewhere = reader.genuine_seal(OTHER, bytes);
+    let elsewhere = reader.make_genuine_seal(OTHER, bytes);
     assert!(
         reader.read_message(OTHER, &elsewhere, bytes).is_err(),
         "hellos are read at their own place only"
     );
     if let Some(again) = LetterReader::encode_message(&envelope) {
-        let seal = reader.genuine_seal(SUBJECT, &again);
+        let seal = reader.make_genuine_seal(SUBJECT, &again);
         assert_eq!(LetterReader::new([7; 32]).read_message(SUBJECT, &seal, &again).as_ref(), Ok(&envelope));
     }
 }

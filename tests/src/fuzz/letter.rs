@@ -21,10 +21,11 @@ pub fn letter(data: &[u8]) {
 fn hear(seal: &str, bytes: &[u8]) {
     let mut reader = LetterReader::new([7; 32]);
     assert!(reader.read_message(SUBJECT, seal, bytes).is_err(), "nobody guesses a seal");
-    let own = reader.genuine_seal(SUBJECT, bytes);
+    let own = reader.make_genuine_seal(SUBJECT, bytes);
     if let Ok(envelope) = reader.read_message(SUBJECT, &own, bytes) {
         let again = LetterReader::encode_message(&envelope);
-        let read = again.map(|bytes| reader.read_message(AGAIN, &reader.genuine_seal(AGAIN, &bytes), &bytes));
+        let read =
+            again.map(|bytes| reader.read_message(AGAIN, &reader.make_genuine_seal(AGAIN, &bytes), &bytes));
         assert!(
             read.is_none_or(|read| read.as_ref() == Ok(&envelope)),
             "what was read can be written and read"

@@ -13,7 +13,7 @@ fn impairing_allocates_nothing_after_its_first_frames() {
     // Patterns that repeat: the first frames need as many buffers as any.
     let spec = "delay=50us,loss=every:10,duplicate=every:7,reorder=every:11,corrupt=every:13,rate=1Gbit/s";
     let specs = ImpairSpecs::same_both_ways(&spec.parse().unwrap());
-    let ([mut there, _], watch) = ImpairTreatment::for_both_directions(specs.to_plans(1), Some(&truth));
+    let ([mut there, _], watch) = ImpairTreatment::for_both_directions(specs.to_fault_plans(1), Some(&truth));
     let frame = [7; 60];
     let mut left = 0u64;
     let mut pass = |frames: std::ops::Range<u64>| {

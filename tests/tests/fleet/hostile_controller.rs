@@ -12,10 +12,10 @@ use packetrig_fleet::message::{
 };
 use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::{NatsFabric, ServerAccess};
-use packetrig_plan::{HeldStream, PingRequest, PlanChange};
+use packetrig_plan::{PingRequest, PlanChange, StreamResumePoint};
 use packetrig_report::{NodeName, PlanHash, PortPlace, RunId};
 use packetrig_stats::port::BackEnd;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use serde_json::{Value, json};
@@ -133,8 +133,8 @@ fn attacks_on_limits() -> Vec<Attack> {
         key_number: 0,
         identity: "stranger".into(),
     };
-    let terms = RunTerms { back_end: Some(BackEnd::Pktgen), ..RunTerms::default() };
-    let engine = RunTerms { back_end: Some(BackEnd::Process), ..RunTerms::default() };
+    let terms = SharedRunOptions { back_end: Some(BackEnd::Pktgen), ..SharedRunOptions::default() };
+    let engine = SharedRunOptions { back_end: Some(BackEnd::Process), ..SharedRunOptions::default() };
     let together = ["s", "t"].map(|name| flow(name, "198.18.0.2", 1000, ALLOWED));
     vec![
         Attack::new("an-address", asking(&document(&[to_a_stranger()]))),
@@ -167,7 +167,7 @@ fn attacks_by_documents() -> Vec<Attack> {
 
 fn attacks_on_files(elsewhere: &Path) -> Vec<Attack> {
     let taken = RunPreparation {
-        terms: RunTerms { capture_all: true, ..RunTerms::default() },
+        terms: SharedRunOptions { capture_all: true, ..SharedRunOptions::default() },
         capture_dir: Some(elsewhere.join("taken").display().to_string()),
         ..placed(vec![place("r1", "eth0"), place(VICTIM, "eth0")])
     };
@@ -281,7 +281,7 @@ impl Hostile {
         };
         let allowed = |name: &str| endless(flow(name, "198.18.0.2", 1000, 0));
         let preparation = RunPreparation {
-            terms: RunTerms { steered: true, ..RunTerms::default() },
+            terms: SharedRunOptions { steered: true, ..SharedRunOptions::default() },
             ..asking(&document(&[allowed("s")]))
         };
         let head = head("run-steered", &preparation);
@@ -301,7 +301,7 @@ impl Hostile {
         ];
         let mut told = Vec::new();
         for (number, (name, steer)) in (1..).zip(changes) {
-            let command = if steer.makes_segments() {
+            let command = if steer.begins_new_segments() {
                 NodeCommand::Step { number, step: Box::new(ChangeStep::Hold(steer)) }
             } else {
                 NodeCommand::Steer(Box::new(ChangeOrder { number, steer }))
@@ -323,7 +323,7 @@ impl Hostile {
         let number = 90;
         let hold = ChangeStep::Hold(PlanChange::Start(vec![]));
         self.tell(head, NodeCommand::Step { number, step: Box::new(hold) });
-        let held = HeldStream { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
+        let held = StreamResumePoint { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
         let announce = ChangeStep::Announce { held: vec![held], at: None };
         format!("{:?}", self.tell(head, NodeCommand::Step { number, step: Box::new(announce) }))
     }

@@ -2,7 +2,7 @@
 
 use crate::lab::{Fleet, FleetOptions, await_that, pid};
 use crate::run::Judged;
-use packetrig_fleet::fabric::{Endpoint, Fabric, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{Endpoint, Fabric, ResultSender, SegmentId};
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::packed;

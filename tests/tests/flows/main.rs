@@ -15,14 +15,14 @@ mod replay;
 
 use made::Made;
 use packetrig_flow::MeterLedger;
-use packetrig_flow_store::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use packetrig_flow_store::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 use packetrig_tests::program;
 use packetrig_units::MonoTime;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-const SOURCE: RecordMaker = RecordMaker { exporter: [0xfd; 16], domain: 7 };
+const SOURCE: RecordExporter = RecordExporter { exporter: [0xfd; 16], domain: 7 };
 const SEEN: u64 = u64::MAX - 5;
 
 /// Stores records into a directory, some at a time, and a ledger.

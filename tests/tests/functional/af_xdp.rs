@@ -89,7 +89,7 @@ fn peer_refusing_live_frames_gets_af_xdp() {
     let Some(lab) = lab(|| Lab::with_bridge(2)) else { return };
     let report = run(&lab, Flow::new("f", 1).size(500).pps(5000).packets(2000), "xdp");
     report.assert_clean();
-    assert_ran(&report, "af-xdp", &["the far end of its cable, does not accept them"]);
+    assert_ran(&report, "af-xdp", &["the other end of its cable, does not accept them"]);
 }
 
 /// Faster than the receiver takes them: its queue is full all the time.

@@ -5,7 +5,7 @@ use packetrig_engine::device::PingState;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::clock;
 use packetrig_sys::kernel;
 use packetrig_sys::link::NamespaceLinks;
@@ -131,10 +131,10 @@ fn kernel_and_emulated_interface_resolve_and_ping() {
     let options = RigOptions {
         engine: None,
         run: String::new(),
-        terms: RunTerms { tag_key: 5, ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: 5, ..SharedRunOptions::default() },
         confirmed: std::collections::BTreeSet::new(),
         capture_dir: None,
-        site: packetrig_engine::rig::RigSite::EveryPortHere,
+        site: packetrig_engine::rig::PlanPortLocations::EveryPortHere,
         gate: SendGate::without_lease(),
     };
     let mut rig = TestRig::prepare(Plan::from_text(&text).unwrap(), &options).unwrap();

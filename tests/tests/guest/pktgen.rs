@@ -9,7 +9,7 @@ use packetrig_engine::rig::{DataPlane as _, RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::pktgen::Pktgen;
@@ -38,10 +38,14 @@ fn prepare(document: &Document, captures: &Path) -> Result<TestRig, Error> {
     let options = RigOptions {
         engine: None,
         run: String::new(),
-        terms: RunTerms { tag_key: 1, back_end: Some(BackEnd::Pktgen), ..RunTerms::default() },
+        terms: SharedRunOptions {
+            tag_key: 1,
+            back_end: Some(BackEnd::Pktgen),
+            ..SharedRunOptions::default()
+        },
         confirmed: std::collections::BTreeSet::default(),
         capture_dir: Some(captures.to_owned()),
-        site: packetrig_engine::rig::RigSite::EveryPortHere,
+        site: packetrig_engine::rig::PlanPortLocations::EveryPortHere,
         gate: SendGate::without_lease(),
     };
     let mut rig = TestRig::prepare(Plan::from_text(&document.text()).unwrap(), &options)?;

@@ -169,6 +169,9 @@ fn unsupported_link_type_is_named() {
     std::fs::write(&file, bytes).unwrap();
     let result = ledger(&meter(&file, &[]));
     let remarks = result["remarks"].to_string();
-    assert!(remarks.contains("6 packets of link type 195 (IEEE 802.15.4) are not metered"), "{remarks}");
+    assert!(
+        remarks.contains("link type 195 (IEEE 802.15.4) is not supported; packets not metered: 6"),
+        "{remarks}"
+    );
     assert_eq!(number(&result, "/ledger/packets/ignored/not_ip"), 6);
 }

@@ -44,7 +44,7 @@ fn overload(source: &[&str], frames: usize) {
 
 /// Each processor has a ring in the driver: a sender that changes its own fills several, and none of them to the end.
 fn send_from_one_processor(port: &LabPort, frames: usize) {
-    let first = sched::allowed_cpus().unwrap()[0];
+    let first = sched::read_allowed_cpus().unwrap()[0];
     let sending = || {
         sched::pin_thread(first).unwrap();
         send(port, &mixture(), frames);

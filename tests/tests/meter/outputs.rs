@@ -38,7 +38,7 @@ fn lost(finished: &Finished, cause: &str, records: u64) -> Value {
     let report: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(report["imbalances"], serde_json::json!([]), "{report}");
     assert_eq!(number(&report, &format!("/outputs/0/losses/{cause}/records")), records, "{report}");
-    let said = format!("lost {records} records with {records} packets");
+    let said = format!("records lost: {records} (packets: {records})");
     assert!(finished.stderr.contains(&said), "{}", finished.stderr);
     report
 }
@@ -76,7 +76,7 @@ fn unreachable_target_fails_file_meter_with_reason() {
     assert_eq!(number(&report, "/outputs/0/sent/records"), 0, "a datagram that ICMP reports was not sent");
     let finished = of_connections.finish();
     lost(&finished, "unreachable", 300);
-    assert!(finished.stderr.contains(&format!("{target}: lost")), "{}", finished.stderr);
+    assert!(finished.stderr.contains(&format!("{target}: records lost: 300")), "{}", finished.stderr);
     assert!(finished.stderr.contains("Connection refused"), "{}", finished.stderr);
 }
 

@@ -4,12 +4,12 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::packet::interface_lock_name;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{RunPreparation, SentTotal};
-use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
+use packetrig_fleet_io::{EnginePlaneSource, LentMachine, PlaneSource, ProbePolicy};
 use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, PortPlace, RunFacts, RunId, assemble_report};
 use packetrig_stats::result::NodeResult;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::{clock, lock};
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
@@ -61,8 +61,8 @@ impl OwnerPermit for Generous {
 }
 
 /// A machine that lends everything.
-fn lent(node: &str, captures: &Path) -> EnginePlane {
-    EnginePlane::for_lent_machine(LentMachine {
+fn lent(node: &str, captures: &Path) -> EnginePlaneSource {
+    EnginePlaneSource::for_lent_machine(LentMachine {
         node: NodeName(node.into()),
         gate: SendGate::without_lease(),
         permit: Arc::new(Generous),
@@ -112,7 +112,7 @@ fn two_planes_make_one_run_over_a_cable() {
     let document = document(&lab);
     let preparation = RunPreparation {
         document: document.clone().into(),
-        terms: RunTerms { tag_key: 77, ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: 77, ..SharedRunOptions::default() },
         run: "halves".into(),
         places: places(&lab),
         ..RunPreparation::default()
@@ -152,7 +152,7 @@ fn is_locked(lab: &Lab) -> bool {
 }
 
 /// A run that is prepared and goes no further.
-fn prepare_and_drop(planes: &mut EnginePlane, wanted: &RunPreparation) {
+fn prepare_and_drop(planes: &mut EnginePlaneSource, wanted: &RunPreparation) {
     drop(planes.prepare_plane(wanted, plan(wanted)).unwrap());
 }
 

@@ -10,7 +10,7 @@ use packetrig_plan::Plan;
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::{clock, xdp};
 use packetrig_testkit::Lab;
@@ -46,10 +46,10 @@ fn options(back_end: BackEnd, gate: SendGate) -> RigOptions {
     RigOptions {
         engine: None,
         run: String::new(),
-        terms: RunTerms { tag_key: 9, back_end: Some(back_end), ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: 9, back_end: Some(back_end), ..SharedRunOptions::default() },
         confirmed: BTreeSet::new(),
         capture_dir: None,
-        site: packetrig_engine::rig::RigSite::EveryPortHere,
+        site: packetrig_engine::rig::PlanPortLocations::EveryPortHere,
         gate,
     }
 }

@@ -4,7 +4,7 @@ use crate::halves::{Generous, NODES, places, wait_ms};
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::DataPlane;
 use packetrig_fleet::message::RunPreparation;
-use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
+use packetrig_fleet_io::{EnginePlaneSource, LentMachine, PlaneSource, ProbePolicy};
 use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_probe::ProbePermit;
 use packetrig_report::NodeName;
@@ -53,7 +53,7 @@ fn prepared(preparation: &RunPreparation, node: &str, gate: &SendGate) -> Box<dy
         "[[target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 1000\nloss_percent = 100\n",
     )
     .unwrap();
-    let mut planes = EnginePlane::for_lent_machine(LentMachine {
+    let mut planes = EnginePlaneSource::for_lent_machine(LentMachine {
         node: NodeName(node.into()),
         gate: gate.clone(),
         permit: Arc::new(Generous),

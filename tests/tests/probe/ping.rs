@@ -44,7 +44,11 @@ fn ping_report_has_address_of_named_target() {
     let said: Value = serde_json::from_str(&finished.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}{}", finished.stdout, finished.stderr));
     assert_eq!((finished.code, six(counts(&said))), (Some(0), [3, 3, 0, 0, 0, 0]), "{said}");
-    let address = finished.stderr.lines().find_map(|line| line.strip_prefix("probe: localhost is ")).unwrap();
+    let address = finished
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("probe: localhost has the address "))
+        .unwrap();
     assert!(said.to_string().contains(&format!("\"{address}\"")), "{said}");
 }
 

@@ -6,7 +6,7 @@ use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement};
+use packetrig_wire::pcap::{CaptureDecoder, DecodedElement};
 use serde_json::Value;
 
 const NEAR: &str = "192.0.2.1";
@@ -117,13 +117,13 @@ fn packets(mut file: &[u8]) -> Vec<Vec<u8>> {
     let (mut decoder, mut found) = (CaptureDecoder::new(), Vec::new());
     loop {
         match decoder.next_step(file).unwrap() {
-            CaptureElement::Record { record, used } => {
+            DecodedElement::Record { record, used } => {
                 assert!(record.at_ns.is_some());
                 found.push(record.bytes.to_vec());
                 file = &file[used..];
             }
-            CaptureElement::Skip(used) => file = &file[usize::try_from(used).unwrap()..],
-            CaptureElement::More(_) => return found,
+            DecodedElement::Skip(used) => file = &file[usize::try_from(used).unwrap()..],
+            DecodedElement::More(_) => return found,
         }
     }
 }

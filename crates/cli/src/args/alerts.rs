@@ -1,4 +1,4 @@
-//! Arguments of programs that watch flow records for alerts.
+//! Arguments of the commands that check flow records against alert rules.
 
 use clap::Args;
 use packetrig_flow_store::alert::AlertDestination;
@@ -6,25 +6,25 @@ use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct AlertArgs {
-    /// Watch the records by the alert rules in this file (TOML), see `packetrig docs flow-alerts`
+    /// Check the records against the alert rules in this file (TOML); see `packetrig docs flow-alerts`
     #[arg(long, value_name = "FILE")]
     pub(crate) alerts: Option<PathBuf>,
-    /// Write each alert as a line of JSON to a file, to http://HOST:PORT/PATH, or to - (standard output); repeat for more
-    /// [default: -]
+    /// Write each alert as a line of JSON to a file, to http://HOST:PORT/PATH, or to - (standard output); repeat
+    /// for more [default: -]
     #[arg(long, value_name = "PLACE", requires = "alerts")]
     pub(crate) alert_to: Vec<AlertDestination>,
-    /// Take names for the rules from this file, as `packetrig flows --names` does; repeat for more
+    /// Read names that the rules use from this file, as `packetrig flows --names` does; repeat for more
     #[arg(long, value_name = "FILE", requires = "alerts")]
     pub(crate) alert_names: Vec<PathBuf>,
 }
 
 impl AlertArgs {
-    /// The file with the rules, and the files with names for them.
+    /// Returns the files that the program must read: the file with the rules, and the files with names.
     pub(crate) fn read_files(&self) -> impl Iterator<Item = PathBuf> {
         self.alerts.iter().chain(&self.alert_names).cloned()
     }
 
-    /// The files that alerts are written to.
+    /// Returns the files that alerts are written to.
     pub(crate) fn written_files(&self) -> impl Iterator<Item = PathBuf> {
         self.alert_to.iter().filter_map(|place| match place {
             AlertDestination::File(path) => Some(path.clone()),

@@ -1,6 +1,6 @@
-//! `packetrig capture` as typed.
+//! Arguments of `packetrig capture`.
 
-use super::quantities::{BytesArg, parse_positive, parse_positive_time};
+use super::quantities::{BytesArg, parse_positive_number, parse_positive_time};
 use clap::{Args, ValueEnum};
 use packetrig_engine::capture::record;
 use packetrig_plan::PortLocation;
@@ -39,7 +39,7 @@ pub(crate) struct CaptureArgs {
     pub(crate) ring_size: Option<BytesArg>,
     /// Keep the newest N files and delete older ones [default: all]
     #[arg(long, value_name = "N", requires = "write", conflicts_with = "count_only",
-        value_parser = parse_positive::<u32>)]
+        value_parser = parse_positive_number::<u32>)]
     pub(crate) ring_files: Option<u32>,
     /// Start a new file after this time
     #[arg(long, value_name = "TIME", requires = "write", conflicts_with = "count_only",
@@ -52,7 +52,7 @@ pub(crate) struct CaptureArgs {
         require_equals = true, default_missing_value = "3", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) zstd: Option<i32>,
     /// Stop after N frames
-    #[arg(short, long, value_name = "N", value_parser = parse_positive::<u64>)]
+    #[arg(short, long, value_name = "N", value_parser = parse_positive_number::<u64>)]
     pub(crate) count: Option<u64>,
     /// Stop after this time; a number alone is seconds [default: when interrupted]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
@@ -66,11 +66,11 @@ pub(crate) struct CaptureArgs {
     pub(crate) no_promiscuous: bool,
     /// Back end: packet, or xdp (faster, needs root; captured frames do not reach the kernel's network stack)
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
-    pub(crate) back_end: ReceiverArg,
+    pub(crate) back_end: CaptureBackEndArg,
     /// With --back-end xdp: pass captured frames on to the kernel's network stack
     #[arg(long)]
     pub(crate) pass: bool,
-    /// Memory to hold frames until the disk takes them
+    /// Memory for frames that wait for the disk
     #[arg(
         long,
         value_name = "SIZE",
@@ -107,7 +107,7 @@ impl From<CaptureFormatArg> for record::CaptureFileFormat {
 
 /// The back ends that can receive frames for `capture` and `log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReceiverArg {
+pub(crate) enum CaptureBackEndArg {
     Packet,
     Xdp,
 }

@@ -1,4 +1,4 @@
-//! `packetrig collect` as typed.
+//! Arguments of `packetrig collect`.
 
 use super::quantities::{BytesArg, parse_positive_time};
 use clap::Args;
@@ -28,7 +28,7 @@ pub(crate) struct CollectArgs {
     pub(crate) directory: Option<PathBuf>,
     // `directory_limits` refuses these limits without --directory, because they would have no effect.
     #[command(flatten)]
-    pub(crate) keep: super::KeepArgs,
+    pub(crate) keep: super::FileRetentionArgs,
     #[command(flatten)]
     pub(crate) stores: super::RecordStoreArgs,
     #[command(flatten)]

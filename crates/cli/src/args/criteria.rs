@@ -1,11 +1,11 @@
-//! Criteria that a run must meet to pass.
+//! Arguments for the criteria that a run must meet for the verdict PASS.
 
 use super::quantities::{LatencyBound, PercentArg, parse_time_with_unit};
 use clap::Args;
 use packetrig_plan::criteria::{AcceptanceCriteria, CarrierLossCause};
 use packetrig_units::{Nanos, Share};
 
-/// Criteria. A plan can also set them in `x_criteria`; a flag overrides the plan.
+/// Limits that a run must keep to pass. A plan can also set them in `x_criteria`; a flag overrides the plan.
 // Times need a unit here: `--max-jitter 5` would mean five seconds, and everything would pass.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Criteria for PASS")]
@@ -40,8 +40,8 @@ pub(crate) struct CriteriaFlags {
     /// Smallest received rate, as a share of the requested rate [default: any]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) min_rate: Option<PercentArg>,
-    /// Smallest share of frames that the receiver must verify, by tag or content; below it there is no PASS
-    /// [default: 100%]
+    /// Smallest share of frames that the receiver must verify, by tag or content; below it there is
+    /// no PASS [default: 100%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) min_verified: Option<PercentArg>,
     /// Largest delay of a frame behind its schedule; beyond it there is no PASS, and losses during the delay are
@@ -67,8 +67,8 @@ impl CriteriaFlags {
             latency.push(bound.0);
         }
         AcceptanceCriteria {
-            // A plan always has the values that use `share_or_plan_limit` or `unwrap_or`, if only the defaults. The
-            // limits that use `or` exist only if a flag or the plan sets them.
+            // Limits with `share_or_plan_limit` or `unwrap_or` always exist, because a plan has defaults for them.
+            // Limits with `or` exist only if a flag or the plan sets them.
             max_loss: share_or_plan_limit(self.max_loss, plan.max_loss),
             max_duplicates: share_or_plan_limit(self.max_duplicates, plan.max_duplicates),
             max_damaged: share_or_plan_limit(self.max_damaged, plan.max_damaged),

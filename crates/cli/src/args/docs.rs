@@ -12,7 +12,7 @@ pub(crate) struct DocsArgs {
     /// Page to print, by its name or the beginning of it; without one the pages are listed
     #[arg(value_name = "PAGE", conflicts_with_all = ["search", "all"])]
     pub(crate) page: Option<String>,
-    /// List the lines that have all these words, whatever their case
+    /// List the lines that have all these words, in upper or lower case
     #[arg(long, value_name = "WORDS", conflicts_with = "all")]
     pub(crate) search: Option<String>,
     /// Print all pages as one document, for programs that read it

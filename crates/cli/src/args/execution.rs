@@ -67,8 +67,8 @@ pub(crate) struct ExecutionArgs {
     pub(crate) engine: Option<EngineCommand>,
     #[command(flatten)]
     pub(crate) fleet: FleetPlace,
-    /// On a fleet: start with this many nodes (`3`) or this share of them (`80%`) if the others are not ready
-    /// [default: all]
+    /// On a fleet: start with this many nodes (`3`) or this share of them (`80%`) if the others are
+    /// not ready [default: all]
     #[arg(long, value_name = "N|PERCENT")]
     pub(crate) start_with: Option<StartQuorum>,
     /// On a fleet: finish the plan with the other nodes when a node is lost [default: stop]

@@ -1,7 +1,8 @@
-//! `packetrig fleet` and `packetrig agent` as typed.
+//! Arguments of `packetrig fleet` and `packetrig agent`.
 
 use super::quantities::{
-    ListenArg, PercentArg, parse_host_and_port, parse_positive, parse_positive_time, parse_socket_address,
+    ListenArg, PercentArg, parse_host_and_port, parse_positive_number, parse_positive_time,
+    parse_socket_address,
 };
 use super::{FleetProbeCommand, SinceArgs, StoreArgs};
 use clap::{Args, Subcommand};
@@ -15,8 +16,8 @@ use std::str::FromStr;
 /// Manage a fleet: many machines that work as one test rig.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetCommand {
-    /// Create a fleet with this machine as its centre: keys, a message server and an invitation for nodes
-    Up(UpArgs),
+    /// Create a fleet on this machine: keys, a message server and an invitation for nodes
+    Up(FleetUpArgs),
     /// Show the nodes: labels, ports, clocks, disks, versions, and when each last reported
     Status(StatusArgs),
     /// Show what happened to the nodes: joins, starts, changes, losses and runs
@@ -26,7 +27,7 @@ pub(crate) enum FleetCommand {
     /// Print a new invitation line for nodes, or revoke earlier ones
     Invite(InviteArgs),
     /// Remove a node, and do not admit it again
-    Remove(RemoveArgs),
+    Remove(RemoveNodeArgs),
     /// Probe from the nodes to each other or to other hosts: one-way delays, losses, round trips
     #[command(subcommand)]
     Probe(FleetProbeCommand),
@@ -70,7 +71,7 @@ impl FromStr for StartQuorum {
 #[command(after_help = "Examples:\n  \
     packetrig fleet up --address 192.0.2.1\n  \
     packetrig fleet up --cluster nats1.example:4222,nats2.example:4222")]
-pub(crate) struct UpArgs {
+pub(crate) struct FleetUpArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     /// Name or address by which nodes reach this machine [default: the first global IPv4 address
@@ -92,13 +93,13 @@ pub(crate) struct UpArgs {
     // These addresses have no scheme and no path, because nodes connect to the message servers with them unchanged.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = parse_host_and_port)]
     pub(crate) cluster: Vec<String>,
-    /// Number of nodes that may join with the printed line
+    /// Number of nodes that may join with the printed invitation line
     // A line that leaks admits this many strangers, so the default is 1.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive_number::<u32>)]
     pub(crate) uses: u32,
-    /// How long the line is valid
-    // The line is short-lived: somebody may find it later in a chat or in a shell history, and it
-    // must not admit them.
+    /// How long the invitation line is valid
+    // The line is short-lived: a stranger may find it later in a chat or in a shell history, and the line
+    // must not admit the stranger.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_time)]
     pub(crate) valid: Nanos,
 }
@@ -155,20 +156,20 @@ pub(crate) struct LabelNode {
 pub(crate) struct InviteArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
-    /// Number of nodes that may join with the printed line
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
+    /// Number of nodes that may join with the printed invitation line
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive_number::<u32>)]
     pub(crate) uses: u32,
-    /// How long the line is valid
+    /// How long the invitation line is valid
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_time)]
     pub(crate) valid: Nanos,
-    /// Revoke all printed lines instead
+    /// Revoke all earlier invitation lines, and print none
     #[arg(long)]
     pub(crate) revoke: bool,
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  packetrig fleet remove left")]
-pub(crate) struct RemoveArgs {
+pub(crate) struct RemoveNodeArgs {
     /// Name of the node
     #[arg(value_name = "NODE")]
     pub(crate) node: String,

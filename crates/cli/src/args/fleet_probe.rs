@@ -1,13 +1,13 @@
-//! `packetrig fleet probe` as typed.
+//! Arguments of `packetrig fleet probe`.
 
-use super::quantities::{parse_port, parse_positive};
+use super::quantities::{parse_port, parse_positive_number};
 use super::{FleetPlace, MechanismArg, RunRecordArgs, StartQuorum};
 use clap::{Args, Subcommand};
 use packetrig_units::{FrameSize, Nanos};
 use std::net::SocketAddr;
 
-// Fleet probes are a command of `fleet` and not of `probe`: the command leads nodes, its run is in the catalogue,
-// and the permit of each node decides what it may probe, not the permit of this machine.
+// Fleet probes are a command of `fleet` and not of `probe`: the command controls nodes, its run is in the catalogue,
+// and the permit of each node decides what the node may probe. The permit of this machine does not count.
 /// Probe from the nodes of a fleet to each other or to other hosts. All nodes begin at the same time; the permit
 /// of each node's owner decides what it may probe.
 #[derive(Debug, Subcommand)]
@@ -154,10 +154,10 @@ pub(crate) struct ProbingNodes {
 #[command(next_help_heading = "Schedule")]
 pub(crate) struct ProbingSchedule {
     /// Number of probes, or of trains, of each pair
-    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
+    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = parse_positive_number::<u32>)]
     pub(crate) count: u32,
     /// Time between two probes of the same pair
-    // Half of the default limit of a target, which is 20 probes/s.
+    // The default is 10 probes/s, half of the default limit for a target.
     #[arg(short, long, value_name = "TIME", default_value = "100ms")]
     pub(crate) interval: Nanos,
     /// Draw the intervals at random, with --interval as their mean (Poisson)

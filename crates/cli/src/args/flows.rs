@@ -1,8 +1,8 @@
-//! `packetrig flows` as typed.
+//! Arguments of `packetrig flows`.
 
-use super::keep::KeepArgs;
+use super::keep::FileRetentionArgs;
 use super::moments::{parse_age, parse_moment, wall_time_before_now};
-use super::quantities::{BytesArg, parse_port, parse_positive, parse_positive_time};
+use super::quantities::{BytesArg, parse_port, parse_positive_number, parse_positive_time};
 use crate::error::Error;
 use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
@@ -31,7 +31,7 @@ pub(crate) enum FlowsCommand {
     Compare(CompareFlows),
     /// Print totals: overall, by protocol, over time, and losses that the meters reported
     Stats(FlowStats),
-    /// Complete the files that a killed collector or meter left
+    /// Complete the files that a killed collector or meter left incomplete
     Recover(RecoverFlows),
     /// Delete the oldest files beyond a size or an age
     Prune(PruneFlows),
@@ -53,10 +53,10 @@ pub(crate) struct FlowTop {
     /// Directories or Parquet files with records
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
-    /// Group by these columns, comma-separated: `src-ip`, `dst-port`, any other column, `pair` (both addresses,
-    /// in either direction), `port` (the lower one, with its protocol), `exporter`, or names (`src-country`, `dst-as-name`,
-    /// `src-name`, `in-if-name`, `service`; see --names). Groups that separate source
-    /// from destination count each direction of a record by itself
+    /// Group by these columns, comma-separated: `src-ip`, `dst-port`, any other column, `pair` (both addresses, in
+    /// either direction), `port` (the lower one, with its protocol), `exporter`, or names (`src-country`,
+    /// `dst-as-name`, `src-name`, `in-if-name`, `service`; see --names). Groups that separate source from destination
+    /// count each direction of a record by itself
     #[arg(long, value_name = "WHAT", default_value = "src-ip")]
     pub(crate) by: FlowGrouping,
     /// Rank by this quantity
@@ -179,7 +179,7 @@ pub(crate) struct PruneFlows {
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     #[command(flatten)]
-    pub(crate) keep: KeepArgs,
+    pub(crate) keep: FileRetentionArgs,
     /// Only list the files that would be deleted
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -223,7 +223,7 @@ pub(crate) struct ReplayFlows {
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
     pub(crate) speed: Option<ReplaySpeed>,
     /// Send this many records per second
-    #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", value_parser = parse_positive_number::<u32>)]
     pub(crate) rate: Option<u32>,
     /// Send both directions of a flow in one record (RFC 5103) [default: one record per direction]
     #[arg(long)]
@@ -271,19 +271,19 @@ pub(crate) struct RecordFilter {
     // `--last` ends now, so another end would contradict it.
     #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with_all = ["from", "to"])]
     pub(crate) last: Option<Nanos>,
-    /// Take names from this file: countries and autonomous systems of addresses (MMDB, or the TSV of IPtoASN), prefixes
+    /// Read names from this file: countries and autonomous systems of addresses (MMDB, or the TSV of IPtoASN), prefixes
     /// (CSV `prefix,name`), interfaces (CSV `exporter,ifindex,name`), services (IANA's CSV, or /etc/services). May be
     /// repeated; a later file overrides earlier ones
     #[arg(long, value_name = "FILE")]
     pub(crate) names: Vec<PathBuf>,
 }
 
-/// A column to show.
+/// A column that `flows show` can show.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ShownColumn {
     /// A column of records.
     Stored(&'static FlowColumn),
-    /// A column of names, which are looked up for the values of stored columns.
+    /// A column with names that are looked up for a stored value, such as the country of an address.
     Named(&'static NameColumn),
 }
 
@@ -368,7 +368,7 @@ pub(crate) enum FlowOrderArg {
     Duration,
 }
 
-/// A quantity that can be summed over flows.
+/// A quantity that can be summed over flows, and compared per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FlowSumOrder {
     Bytes,
@@ -442,7 +442,7 @@ fn parse_shown_column(word: &str) -> Result<ShownColumn, String> {
     let word = word.trim();
     let stored = find_column(word).map(ShownColumn::Stored);
     stored.or_else(|| find_name_column(word).map(ShownColumn::Named)).ok_or_else(|| {
-        // The short names, because these are what users type.
+        // The message lists the short names, because users type these.
         let all = flow_columns().iter().map(|column| column.short);
         let all: Vec<_> = all.chain(NAME_COLUMNS.iter().map(|column| column.short)).collect();
         format!("records have no column `{word}`; known columns are {}", all.join(", "))

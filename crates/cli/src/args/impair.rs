@@ -1,4 +1,4 @@
-//! Impairments as typed, for `packetrig tap`.
+//! Arguments of `packetrig tap` for impairments.
 
 use clap::Args;
 use std::path::PathBuf;

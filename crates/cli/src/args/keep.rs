@@ -1,11 +1,11 @@
-//! Limits on stored files as typed. They mean the same in every command that keeps files.
+//! Arguments that limit the stored files. They mean the same in every command that has them.
 
 use super::quantities::{BytesArg, parse_positive_time};
 use clap::Args;
 use packetrig_units::{Nanos, RetentionLimits};
 
 #[derive(Args, Clone, Debug)]
-pub(crate) struct KeepArgs {
+pub(crate) struct FileRetentionArgs {
     /// Delete the oldest files so that all files together stay below this size [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<BytesArg>,
@@ -17,7 +17,7 @@ pub(crate) struct KeepArgs {
     pub(crate) keep_free: Option<BytesArg>,
 }
 
-impl KeepArgs {
+impl FileRetentionArgs {
     pub(crate) fn to_limits(&self) -> RetentionLimits {
         RetentionLimits {
             bytes: self.keep.map(|size| size.0),

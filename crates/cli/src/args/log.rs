@@ -1,7 +1,7 @@
-//! `packetrig log` as typed.
+//! Arguments of `packetrig log`.
 
-use super::capture::{DirectionArg, ReceiverArg};
-use super::keep::KeepArgs;
+use super::capture::{CaptureBackEndArg, DirectionArg};
+use super::keep::FileRetentionArgs;
 use super::quantities::{BytesArg, parse_positive_time};
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_link_io::log;
@@ -9,7 +9,8 @@ use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-// `log IFACE --into DIR` and `log check DIR` are forms of one command: a subcommand lifts the requirements of the first form.
+// `log IFACE --into DIR` and `log check DIR` are forms of one command: with the subcommand, the arguments of the first
+// form are not required.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Signals: INT and TERM end the log, HUP starts a new file.\n\nExamples:\n  \
@@ -25,7 +26,7 @@ pub(crate) struct LogArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogAction {
-    /// Check a log against its index, and against the counters of the tap that fed it
+    /// Check a log against its index, and against the counters of the tap that sent it copies
     Check(CheckLog),
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct BeginLog {
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) rotate_every: Option<Nanos>,
     #[command(flatten)]
-    pub(crate) keep: KeepArgs,
+    pub(crate) keep: FileRetentionArgs,
     /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or
     /// end the log (refuse)
     // By default, a full disk does not end the log: the log deletes its oldest files and keeps the newest ones.
@@ -88,8 +89,8 @@ pub(crate) struct BeginLog {
     pub(crate) no_promiscuous: bool,
     /// Back end: packet, or xdp (faster, needs root; logged frames do not reach the kernel's network stack)
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
-    pub(crate) back_end: ReceiverArg,
-    /// Memory to hold frames until the disk takes them
+    pub(crate) back_end: CaptureBackEndArg,
+    /// Memory for frames that wait for the disk
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub(crate) queue: BytesArg,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT; a PORT alone listens on 127.0.0.1

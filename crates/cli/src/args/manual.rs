@@ -1,5 +1,5 @@
-//! Manual pages and completions of packages, made from the definition of the command line. They are made by a test, so that the
-//! program that users get does not contain what makes them.
+//! Manual pages and completions of packages, made from the definition of the command line. They are made by a test, so
+//! that the program that users get does not contain what makes them.
 
 use super::CommandLine;
 use clap::CommandFactory;

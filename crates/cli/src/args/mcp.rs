@@ -4,8 +4,8 @@ use super::ServerAccessArgs;
 use clap::Args;
 use packetrig_server::client::ApiAddress;
 
-/// Let an AI assistant use a server, by the Model Context Protocol on standard input and output. Each tool is a call of
-/// the server's documented API, with the rights that this user or token has there.
+/// Let an AI assistant use a server, with the Model Context Protocol on standard input and output. Each tool is a call
+/// of the server's documented API, with the rights that this user or token has there.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     packetrig mcp\n  \

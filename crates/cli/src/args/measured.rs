@@ -1,4 +1,4 @@
-//! Directories of flows and logs that the page shows.
+//! Arguments for the directories with flow records and logs that the web page shows.
 
 use clap::Args;
 use std::path::PathBuf;

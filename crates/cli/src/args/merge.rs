@@ -1,4 +1,4 @@
-//! `packetrig merge` as typed.
+//! Arguments of `packetrig merge`.
 
 use super::quantities::{BytesArg, parse_positive_time};
 use clap::Args;
@@ -15,7 +15,7 @@ Examples:\n  \
 )]
 pub(crate) struct MergeArgs {
     /// Capture files (pcap or pcapng), and directories of `packetrig log`; times follow the clock of the first one
-    // At least two captures are needed, because each packet is looked for in the other captures.
+    // At least two captures are needed, because packetrig looks for each packet of a capture in the others.
     #[arg(value_name = "FILE|DIR", required = true, num_args = 2..)]
     pub(crate) captures: Vec<PathBuf>,
     /// File to write (pcapng), replaced if it exists

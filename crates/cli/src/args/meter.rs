@@ -1,7 +1,7 @@
-//! `packetrig meter` as typed.
+//! Arguments of `packetrig meter`.
 
 use super::meter_group::MeterGroupArgs;
-use super::quantities::{BytesArg, ListenArg, parse_positive, parse_positive_time};
+use super::quantities::{BytesArg, ListenArg, parse_positive_number, parse_positive_time};
 use clap::{Args, ValueEnum};
 use packetrig_flow_io::FlowShareFilter;
 use packetrig_plan::recording::ReplaySpeed;
@@ -31,7 +31,7 @@ pub(crate) struct MeterArgs {
     pub(crate) format: MeterFormatArg,
     /// With --export, send both directions of a flow in one record (RFC 5103) [default: one record per direction];
     /// files of --directory always have both
-    // Bidirectional records need a flow table that joins both directions, and `--uniflow` turns that off.
+    // Bidirectional records need a flow table that joins both directions of a flow, and `--uniflow` forbids that.
     #[arg(long, requires = "export", conflicts_with = "uniflow")]
     pub(crate) biflow: bool,
     /// Meter each direction as a separate flow
@@ -68,7 +68,7 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(16..=1 << 28))]
     pub(crate) flows: u32,
     /// Meter one packet in N
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive_number::<u32>)]
     pub(crate) sample: u32,
     /// Largest depth of tunnels to decode (GRE, VXLAN, Geneve, GTP-U, IP in IP); 0 meters the outermost packet
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -83,8 +83,8 @@ pub(crate) struct MeterArgs {
         default_value = "icmp,vlan,tunnel"
     )]
     pub(crate) key: Vec<FlowKeyPart>,
-    /// File with the secret key of flow numbers, 32 hexadecimal digits, that only its owner may read; meters with the same
-    /// key give a flow the same number
+    /// File with the secret key of flow numbers, 32 hexadecimal digits, that only its owner may read; meters with the
+    /// same key give a flow the same number
     #[arg(long, value_name = "FILE")]
     pub(crate) flow_id_key: Option<PathBuf>,
     /// Meter only the K-th of N shares of the flows, and leave the rest to other meters on the same traffic
@@ -118,7 +118,7 @@ pub(crate) struct MeterArgs {
     pub(crate) directory: Option<PathBuf>,
     // `directory_limits` refuses these limits without --directory, because they would have no effect.
     #[command(flatten)]
-    pub(crate) keep: super::KeepArgs,
+    pub(crate) keep: super::FileRetentionArgs,
     #[command(flatten)]
     pub(crate) stores: super::RecordStoreArgs,
     #[command(flatten)]

@@ -1,6 +1,6 @@
-//! The part of `packetrig meter` that is about groups of meters, as typed.
+//! Arguments of `packetrig meter` for groups of meters.
 
-use super::quantities::{BytesArg, parse_positive};
+use super::quantities::{BytesArg, parse_positive_number};
 use clap::Args;
 use packetrig_flow_io::group::{GroupOptions, RoleDecisionSource};
 use packetrig_units::Nanos;
@@ -32,7 +32,7 @@ pub(crate) struct MeterGroupArgs {
     #[arg(long, value_name = "IF", requires = "peer")]
     pub(crate) peer_interface: Option<String>,
     /// Of several standbys, the one with the highest priority takes over
-    #[arg(long, value_name = "1…255", default_value_t = 100, value_parser = parse_positive::<u8>, requires = "peer")]
+    #[arg(long, value_name = "1…255", default_value_t = 100, value_parser = parse_positive_number::<u8>, requires = "peer")]
     pub(crate) priority: u8,
     /// Take over from an active meter of lower priority
     #[arg(long, requires = "peer")]
@@ -52,7 +52,7 @@ pub(crate) struct MeterGroupArgs {
     pub(crate) standby_memory: BytesArg,
 }
 
-/// The address of a peer; without a port, it gets the default port of groups.
+/// The address of a peer. If the user gives no port, the port is [`GroupOptions::PORT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
@@ -60,7 +60,7 @@ impl FromStr for PeerAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // An address alone comes first: `2001:db8::2` has colons, and none of them begins a port.
+        // An address without a port is tried first: `2001:db8::2` has colons, and none of them begins a port.
         let alone = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, GroupOptions::PORT));
         alone.or_else(|_| text.parse()).map(Self).map_err(|_| {
             format!("`{text}` is not an address; write 198.18.0.2, 198.18.0.2:4741 or [2001:db8::2]:4741")
@@ -85,7 +85,9 @@ impl FromStr for RoleSourceArg {
                 RoleDecisionSource::Keepalived { fifo: pipe.into(), instance: instance.map(str::to_owned) }
             }
             _ => {
-                return Err(format!("`{text}` is not a source of roles; write keepalived:PIPE or file:PATH"));
+                return Err(format!(
+                    "`{text}` does not name what decides the role; write keepalived:PIPE or file:PATH"
+                ));
             }
         };
         Ok(Self(source))
@@ -93,7 +95,7 @@ impl FromStr for RoleSourceArg {
 }
 
 impl MeterGroupArgs {
-    /// Source of this meter's role; without `--role-from`, the meters elect the active one.
+    /// Returns what decides whether this meter exports; without `--role-from`, the meters elect the active one.
     pub(crate) fn role_source(&self) -> RoleDecisionSource {
         self.role_from.clone().map_or(RoleDecisionSource::Election, |source| source.0)
     }

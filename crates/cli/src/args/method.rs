@@ -1,7 +1,7 @@
 //! Arguments of the test methods: the common arguments, and the arguments of each method.
 
 use super::quantities::{
-    parse_load_rate, parse_positive, parse_positive_time, parse_time_with_unit, parse_vlan_id,
+    parse_load_rate, parse_positive_number, parse_positive_time, parse_time_with_unit, parse_vlan_id,
 };
 use super::{
     BackEndName, FleetPlace, HostArgs, PageFlags, PatternArg, PercentArg, PortText, SizeArg, StoreArgs,
@@ -12,12 +12,12 @@ use packetrig_plan::PortLocation;
 use packetrig_units::{BitRate, FrameSize, Nanos, Rate};
 use std::path::PathBuf;
 
-/// Traffic of a method, and the ports that carry it.
+/// Arguments for the traffic of a test method, and for the ports that carry it.
 // The user gives either a plan or `--tx`, never both: a plan names its ports itself.
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("traffic").args(["plan", "tx"]).required(true)))]
 pub(crate) struct MethodTraffic {
-    /// OTG document (YAML or JSON): its flows are sent in the proportion of their rates, at the loads of the method
+    /// OTG document (YAML or JSON). Its flows share each load of the method in proportion to their rates
     #[arg(value_name = "PLAN", conflicts_with_all = ["HostAddressArgs", "dst_mac", "both_ways"])]
     pub(crate) plan: Option<PathBuf>,
     /// Interfaces that send, written as for `packetrig run`
@@ -44,8 +44,8 @@ pub(crate) struct MethodTraffic {
     /// Speed of the link of each sender, such as 1Gbit/s [default: what its driver reports]
     #[arg(long, value_name = "RATE", value_parser = parse_link_speed)]
     pub(crate) link: Option<BitRate>,
-    /// Highest load of each sender: 500Mbit/s (layer 2), 200kpps, or 50% (of the link, layer 1). The rates of a plan are a
-    /// limit, too [default: the rates of the plan, or what the link carries]
+    /// Highest load of each sender: 500Mbit/s (layer 2), 200kpps, or 50% (of the link, layer 1). The rates of a plan
+    /// are a limit, too [default: the rates of the plan, or what the link carries]
     #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) max_rate: Option<Rate>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct MethodFrames {
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
 pub(crate) struct MethodRunOptions {
-    /// Print the trials that the method would make and the time that they take, and stop
+    /// Print the trials that the method would run and the time that they take, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Name of the test in the catalogue
@@ -88,7 +88,7 @@ pub(crate) struct MethodRunOptions {
     #[arg(long)]
     pub(crate) wait_for_nodes: bool,
     /// Print the result as JSON instead of tables
-    // At most one of the four forms is possible, because standard output gets one document.
+    // At most one of the four formats is possible, because standard output gets one document.
     #[arg(long, group = "form")]
     pub(crate) json: bool,
     /// Print the tables as CSV
@@ -122,10 +122,10 @@ pub(crate) struct Rfc2544Args {
     // The default sizes are those of RFC 2544, 9.1, for Ethernet.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = parse_single_size)]
     pub(crate) size: Vec<FrameSize>,
-    /// Tests to make [default: throughput, latency, frame-loss and back-to-back]
+    /// Tests to run [default: throughput, latency, frame-loss and back-to-back]
     #[arg(long, value_name = "TEST,…", value_delimiter = ',')]
     pub(crate) only: Vec<Rfc2544TestName>,
-    /// Make short trials of 1 to 2 seconds, for a first look; the RFC requires longer ones
+    /// Run short trials of 1 to 2 seconds, for a first look; the RFC requires longer ones
     #[arg(long)]
     pub(crate) quick: bool,
     /// Duration of the trials that confirm the throughput [default: 60s, with --quick 2s]
@@ -137,11 +137,11 @@ pub(crate) struct Rfc2544Args {
     pub(crate) resolution: Option<PercentArg>,
     /// Number of trials that measure latency, for each size [default: 20, with --quick 5]
     // RFC 2544, 26.2: the latency is the mean of at least 20 trials.
-    #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", value_parser = parse_positive_number::<u32>)]
     pub(crate) latency_trials: Option<u32>,
     /// Number of searches for the longest burst, for each size [default: 50, with --quick 3]
     // RFC 2544, 26.4: the burst length is the mean of at least 50 trials.
-    #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", value_parser = parse_positive_number::<u32>)]
     pub(crate) burst_searches: Option<u32>,
     /// Longest burst to try, as the time that it takes at the highest load [default: 30s, with --quick 2s]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
@@ -153,7 +153,8 @@ pub(crate) struct Rfc2544Args {
     /// Shell command that resets the device; for the test `reset`
     #[arg(long, value_name = "COMMAND")]
     pub(crate) reset_command: Option<String>,
-    /// Least throughput that passes, in frames/s of each sender or in percent of the line: `90%`, or `64=500kpps` for one size
+    /// Lowest throughput that passes, in frames/s of each sender or in percent of the line: `90%`, or
+    /// `64=500kpps` for one size
     #[arg(long, value_name = "[SIZE=]RATE,…", value_delimiter = ',')]
     pub(crate) min_throughput: Vec<ThroughputBound>,
     /// Longest mean latency that passes
@@ -186,7 +187,7 @@ pub(crate) enum Rfc2544TestName {
     Reset,
 }
 
-/// The least throughput that passes, for one frame size or for all.
+/// The lowest throughput that passes, for one frame size or for all sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ThroughputBound {
     pub(crate) size: Option<FrameSize>,
@@ -205,7 +206,7 @@ impl std::str::FromStr for ThroughputBound {
     }
 }
 
-/// Search the highest load of several loss goals at once, by MLRsearch (RFC 9971)
+/// Search the highest load for several loss goals at once, with MLRsearch (RFC 9971)
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     packetrig test mlrsearch --tx eth1 --rx eth2\n  \
@@ -223,7 +224,7 @@ pub(crate) struct MlrsearchArgs {
     /// Lowest load of each sender [default: a thousandth of the highest]
     #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) min_rate: Option<Rate>,
-    /// Least conditional throughput that passes, for every goal
+    /// Lowest conditional throughput that passes, for every goal
     #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
@@ -248,7 +249,7 @@ pub(crate) struct BisectArgs {
     pub(crate) accept_loss: PercentArg,
     /// Number of failed trials after which a load counts as too high; 1 is plain bisection
     // TST 009: with loss verification, a load that failed is tried again, because a loss may be transient.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = parse_positive_number::<u32>)]
     pub(crate) tries: u32,
     /// Loss beyond which a load is not tried again [default: none]
     #[arg(long, value_name = "PERCENT")]
@@ -256,7 +257,7 @@ pub(crate) struct BisectArgs {
     /// Resolution of the search, in percent of the highest load
     #[arg(long, value_name = "PERCENT", default_value = "0.5%")]
     pub(crate) resolution: PercentArg,
-    /// Least load that passes
+    /// Lowest throughput that passes
     #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
@@ -291,7 +292,7 @@ pub(crate) struct ConvergenceArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_time)]
     pub(crate) time: Nanos,
     /// Number of repetitions
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive_number::<u32>)]
     pub(crate) repetitions: u32,
     /// Longest loss of connectivity that passes, for every stream
     #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
@@ -305,7 +306,7 @@ pub(crate) struct ConvergenceArgs {
 #[command(after_help = "Examples:\n  \
     packetrig test compare --tx eth1 --rx eth2 --tx-b eth3 --rx-b eth4 --rate 500kpps --time 5s\n  \
     packetrig test compare plan.yaml --set-a 'sysctl -w net.core.busy_poll=0' --set-b 'sysctl -w net.core.busy_poll=50'")]
-// The two sides must differ in something: the plan, the ports, or a command that changes the device.
+// A and B must differ in something: the plan, the ports, or a command that changes the device.
 #[command(group(clap::ArgGroup::new("second").args(["plan_b", "tx_b", "set_b"]).required(true)))]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
@@ -335,7 +336,7 @@ pub(crate) struct CompareArgs {
     pub(crate) time: Nanos,
     /// Number of pairs of trials, one of A and one of B; --max-worse needs at least 5 pairs whose
     /// trials the rig sustains
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive_number::<u32>)]
     pub(crate) pairs: u32,
     /// Largest degradation of B compared with A that passes, in percent of A: in loss, latency and rate [default: any]
     #[arg(long, value_name = "PERCENT")]
@@ -358,11 +359,11 @@ pub(crate) struct LossShareArgs {
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', required = true, value_parser = parse_load_rate)]
     pub(crate) rates: Vec<Rate>,
     /// Packets of each run
-    // A million, so that a single run shows a loss of one frame in a million.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_positive::<u64>)]
+    // With a million packets, a single run can show a loss of one frame in a million.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_positive_number::<u64>)]
     pub(crate) packets: u64,
     /// Number of runs at each rate
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive_number::<u32>)]
     pub(crate) repetitions: u32,
     #[command(flatten)]
     pub(crate) terms: MethodRunOptions,
@@ -372,7 +373,7 @@ pub(crate) struct LossShareArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  packetrig test resume\n  packetrig test resume 20261126-0102 --json")]
 pub(crate) struct ResumeArgs {
-    /// Id of the test, or its beginning; `packetrig report unfinished` lists them
+    /// Id of the test, or the beginning of its id; `packetrig report unfinished` lists the ids
     #[arg(value_name = "ID", default_value = "last")]
     pub(crate) id: String,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! Times of the past, as operators write them. Without an offset they are UTC, as all times that packetrig shows.
+//! Arguments for times in the past, and their parsers. Times without an offset are UTC, like all
+//! times that packetrig shows.
 
 use clap::Args;
 use jiff::civil::DateTime;
@@ -61,14 +62,14 @@ pub(crate) fn parse_age(text: &str) -> Result<Nanos, String> {
     const DAY: u64 = 86_400;
     let days = text.trim().strip_suffix('d').map(str::trim);
     let age = match days {
-        // Only this option accepts `d`; other options that take a duration want days written in hours.
+        // Options for a duration do not accept `d`. An age may have it, because ages are often many days.
         Some(days) => days.parse().ok().and_then(|days: u64| days.checked_mul(DAY)).map(Nanos::from_secs),
         // A number alone would mean seconds, but users hardly ever want only the last few seconds.
         None if text.trim().bytes().all(|byte| byte.is_ascii_digit()) => None,
         None => text.parse().ok(),
     };
     age.filter(|age| *age > Nanos::ZERO)
-        .ok_or_else(|| format!("`{text}` is not an age with its unit; write it like 7d, 24h or 90min"))
+        .ok_or_else(|| format!("`{text}` is not an age; write it with its unit, like 7d, 24h or 90min"))
 }
 
 #[cfg(test)]

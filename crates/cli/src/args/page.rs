@@ -1,4 +1,4 @@
-//! `packetrig page` as typed.
+//! Arguments of `packetrig page`.
 
 use super::quantities::{parse_host_name, parse_socket_address, parse_user_id};
 use super::{FleetPlace, RecordDirectoryArgs, StoreArgs};
@@ -6,7 +6,8 @@ use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Show past results, flows, logs, taps and the nodes of a fleet as a web page. Nothing can be started or changed there.
+/// Show past results, flows, logs, taps and the nodes of a fleet as a web page. Nothing can be
+/// started or changed there.
 #[derive(Args, Debug)]
 #[command(
     after_help = "The server's own user and root need no token over the loopback interface; other clients do.\n\
@@ -19,7 +20,7 @@ Examples:\n  \
 )]
 pub(crate) struct PageArgs {
     /// Address to serve the page on
-    // Loopback by default: other addresses are reached from outside, and need HTTPS and a token.
+    // The default is loopback: an address that other machines reach needs HTTPS and a token.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480", value_parser = parse_socket_address)]
     pub(crate) listen: SocketAddr,
     /// Certificate chain of this server (PEM) [default: self-signed, made at start]

@@ -1,6 +1,8 @@
 //! Parsers for the quantities that only the command line accepts.
 
-pub(crate) use packetrig_program::quantities::{ListenArg, parse_port, parse_positive, parse_positive_time};
+pub(crate) use packetrig_program::quantities::{
+    ListenArg, parse_port, parse_positive_number, parse_positive_time,
+};
 
 use packetrig_plan::criteria::{LatencyFigure, LatencyLimit};
 use packetrig_stats::figure::{FigureLimit, InvalidFigureLimit};
@@ -81,10 +83,15 @@ impl FromStr for LatencyBound {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, time) = text.split_once('=').ok_or_else(|| format!("write `{text}` like p99=50us"))?;
+        let (name, time) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` is not a latency limit; write it like p99=50us"))?;
         let known = LatencyFigure::ALL.into_iter().find(|(known, _)| *known == name);
         let figure = known.map(|(_, figure)| figure).ok_or_else(|| {
-            format!("`{name}` is not one of {}", LatencyFigure::ALL.map(|(name, _)| name).join(", "))
+            format!(
+                "`{name}` is not a latency figure; use one of {}",
+                LatencyFigure::ALL.map(|(name, _)| name).join(", ")
+            )
         })?;
         let limit = parse_time_with_unit(time)?;
         Ok(Self(LatencyLimit { figure, limit }))
@@ -95,7 +102,7 @@ impl FromStr for LatencyBound {
 /// would count as seconds.
 pub(crate) fn parse_time_with_unit(text: &str) -> Result<Nanos, String> {
     let number = text.trim();
-    // The general parser takes a number alone as seconds, so it is refused before.
+    // The general parser reads a number alone as seconds, so a number alone is refused before.
     if number.parse::<f64>().is_ok() {
         return Err(format!("a unit is missing after the number; write {number}us, {number}ms or {number}s"));
     }
@@ -130,7 +137,7 @@ pub(crate) fn parse_socket_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Checks `HOST:PORT` of another machine; the host may be a name.
+/// Checks that a text is `HOST:PORT`, and returns it unchanged. The host may be a name or an address.
 pub(crate) fn parse_host_and_port(text: &str) -> Result<String, String> {
     // The last colon separates the port: IPv6 addresses have colons, too.
     let parts = text.rsplit_once(':').filter(|(host, _)| {
@@ -154,8 +161,7 @@ pub(crate) fn parse_host_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses the number of a user. Names are not accepted, because they would have to be looked up again after every
-/// change of the users.
+/// Parses the number of a user. User names are refused: a name can get another number while the program runs.
 pub(crate) fn parse_user_id(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("`{text}` is not the number of a user; `id -u NAME` prints it"))
 }
@@ -173,7 +179,7 @@ impl FromStr for BytesArg {
     }
 }
 
-/// Parses a size. Returns `None` also for zero, which no option can mean, and for more than 64 bits hold.
+/// Parses a size. Also returns `None` for zero, which is no useful size, and for more than 2^64 - 1 bytes.
 fn parse_bytes(text: &str) -> Option<u64> {
     // Only whole numbers are accepted: `1.5GB` may mean different bytes to different readers, and 1500MB does not.
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -251,8 +257,10 @@ mod tests {
     fn reserved_vlans_and_empty_numbers_are_refused() {
         assert_eq!((parse_vlan_id("1"), parse_vlan_id("4094")), (Ok(1), Ok(4094)));
         assert!(["0", "4095", "5000", "x"].iter().all(|text| parse_vlan_id(text).is_err()));
-        assert!(parse_positive::<u32>("0").is_err() && parse_positive::<u32>("4294967296").is_err());
-        assert_eq!(parse_positive::<u32>("1"), Ok(1));
+        assert!(
+            parse_positive_number::<u32>("0").is_err() && parse_positive_number::<u32>("4294967296").is_err()
+        );
+        assert_eq!(parse_positive_number::<u32>("1"), Ok(1));
         assert!(parse_port("http").unwrap_err().contains("65535"));
     }
 

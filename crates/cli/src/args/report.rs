@@ -45,7 +45,7 @@ pub(crate) enum ReportAction {
         /// Id of a run or method, or the beginning of one; `last` is the newest
         #[arg(value_name = "ID")]
         id: String,
-        /// Write the page to this file [default: report.html beside its other files]
+        /// Write the page to this file [default: report.html in the directory of the result]
         #[arg(long, short = 'o', value_name = "FILE")]
         file: Option<PathBuf>,
         /// Open the page in a browser
@@ -89,7 +89,7 @@ pub(crate) enum ReportAction {
     },
     /// List runs without a report and methods that can be resumed: still running, stopped or killed
     #[command(after_help = "Example:\n  packetrig report unfinished")]
-    Unfinished(UnfinishedArgs),
+    Unfinished(ListUnfinishedArgs),
     /// Delete the files of a run without a report, or of an unfinished method; one in progress is refused
     #[command(after_help = "Example:\n  packetrig report discard 20261123-093559")]
     Discard {
@@ -99,8 +99,8 @@ pub(crate) enum ReportAction {
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// List results that nodes delivered when no run waited for them
-    #[command(after_help = "Examples:\n  packetrig report late\n  packetrig report late --discard")]
+    /// List results of a fleet that its nodes delivered when no run waited for them
+    #[command(after_help = "Example:\n  packetrig report late")]
     Late {
         #[command(flatten)]
         store: StoreArgs,
@@ -140,7 +140,7 @@ pub(crate) struct ListResults {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct UnfinishedArgs {
+pub(crate) struct ListUnfinishedArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// List test methods only
@@ -193,8 +193,8 @@ pub(crate) struct DiffArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct FigureLimitFlags {
-    /// How much worse figures may be: 5% for all, throughput=2% for one; also latency-p99=20us, loss=0.1 (in the unit of the
-    /// figure) and latency-max=any [default: nothing is judged]
+    /// How much worse figures may be: 5% for all, throughput=2% for one; also latency-p99=20us, loss=0.1 (in the unit
+    /// of the figure) and latency-max=any [default: nothing is judged]
     #[arg(long, value_name = "LIMIT,…", value_delimiter = ',', value_parser = parse_figure_limit)]
     pub(crate) max_worse: Vec<FigureLimit>,
     /// Show and judge only these figures, such as throughput,loss [default: all]
@@ -227,11 +227,11 @@ pub(crate) struct TrendArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Use at most this many results, the newest ones
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = super::quantities::parse_positive::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = super::quantities::parse_positive_number::<usize>)]
     pub(crate) most: usize,
     #[command(flatten)]
     pub(crate) since: SinceArgs,
-    // These are the flags of `diff`, so that users write the limits of a trend and of two results in the same way.
+    // `diff` has the same flags, so users write limits for `trend` and `diff` in the same way.
     #[command(flatten)]
     pub(crate) limits: FigureLimitFlags,
     #[command(flatten)]
@@ -255,7 +255,7 @@ pub(crate) struct TrendFormat {
     pub(crate) markdown: bool,
 }
 
-// In `log`, `--keep` is the size of all files, and one option name must have one meaning.
+// In `packetrig log`, `--keep` is the total size of all files, and an option name must have one meaning.
 fn refuse_renamed_keep_option(number: &str) -> Result<String, String> {
     Err(format!("the option --keep of `report prune` is now called --newest; write --newest {number}"))
 }

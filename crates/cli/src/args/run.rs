@@ -1,6 +1,6 @@
 //! Arguments of `packetrig run`.
 
-use super::quantities::{parse_load_rate, parse_positive, parse_positive_time, parse_vlan_id};
+use super::quantities::{parse_load_rate, parse_positive_number, parse_positive_time, parse_vlan_id};
 use super::{ExecutionArgs, HostArgs, SizeArg};
 use clap::{Args, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -34,8 +34,8 @@ pub(crate) struct RunArgs {
 }
 
 /// Flags that make a plan without a document.
-// Each flag names `plan` as a conflict: clap waives `requires = "tx"` where `tx` conflicts with an argument that is
-// present.
+// Each flag names `plan` as a conflict: clap waives `requires = "tx"` where `tx` conflicts with an
+// argument that is present.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "A plan from flags")]
 pub(crate) struct QuickPlanFlags {
@@ -63,7 +63,7 @@ pub(crate) struct QuickPlanFlags {
     /// Send this many frames per stream
     // `--time`, `--packets` and `--continuous` exclude each other, because a run has one end.
     #[arg(long, value_name = "N", requires = "tx", conflicts_with = "plan", group = "length",
-        value_parser = parse_positive::<u64>)]
+        value_parser = parse_positive_number::<u64>)]
     pub(crate) packets: Option<u64>,
     /// Send until Ctrl-C
     #[arg(long, requires = "tx", conflicts_with = "plan", group = "length")]
@@ -98,7 +98,7 @@ impl FromStr for PortText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // `any-LABEL*3` and `any-LABEL*all` are no locations: the fleet says later which ports they stand for.
+        // `any-LABEL*3` and `any-LABEL*all` are no locations: a controller chooses the ports for them later.
         let many = text.strip_prefix("any-").is_some_and(|label| label.contains('*'));
         // In `node/ns/eth1`, the location follows the name of a node.
         let behind = text.split_once('/').map_or(text, |(_, behind)| behind);

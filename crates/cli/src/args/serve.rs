@@ -1,4 +1,4 @@
-//! `packetrig serve` as typed.
+//! Arguments of `packetrig serve`.
 
 use super::quantities::{parse_host_name, parse_socket_address, parse_user_id};
 use super::{BackEndName, FleetPlace, RecordDirectoryArgs, StoreArgs};
@@ -114,7 +114,7 @@ impl FromStr for LocationAlias {
             Some((interface, location)) if !location.is_empty() => {
                 Ok(Self { interface: interface.parse()?, location: location.to_owned() })
             }
-            _ => Err(format!("`{text}` does not name a location; write `eth1=localhost:5555`")),
+            _ => Err(format!("`{text}` is not an interface and a location; write `eth1=localhost:5555`")),
         }
     }
 }

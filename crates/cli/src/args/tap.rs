@@ -1,4 +1,4 @@
-//! `packetrig tap` as typed.
+//! Arguments of `packetrig tap`.
 
 use super::impair::ImpairArgs;
 use super::quantities::parse_positive_time;
@@ -9,7 +9,7 @@ use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-// Like `log check`, the subcommands `tap status` and `tap stop` lift the requirements of `tap A B`.
+// With the subcommands `tap status` and `tap stop`, the arguments of `tap A B` are not required.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:\n  \
@@ -59,7 +59,7 @@ pub(crate) struct BeginTap {
     /// Back end that forwards [default: xdp if both interfaces support it, otherwise packet; the first lines
     /// of output say why]
     #[arg(long, value_enum, value_name = "NAME")]
-    pub(crate) back_end: Option<ForwarderArg>,
+    pub(crate) back_end: Option<TapBackEndArg>,
     /// Stop forwarding when this process dies [default: with xdp, the kernel keeps forwarding]
     #[arg(long)]
     pub(crate) fail_closed: bool,
@@ -67,7 +67,7 @@ pub(crate) struct BeginTap {
     // The conflicting options need a process that lives as long as the tap, and a detached tap has none.
     #[arg(long, conflicts_with_all = ["fail_closed", "capture", "time"])]
     pub(crate) detach: bool,
-    /// Do not take one side down when the other loses its carrier
+    /// Do not take one interface down when the other loses its carrier
     #[arg(long)]
     pub(crate) no_link_state: bool,
     /// Name of the tap for `status` and `stop` [default: both interfaces, such as eth1-eth2]
@@ -114,7 +114,7 @@ pub(crate) struct NamedTap {
 
 /// The back ends that can forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ForwarderArg {
+pub(crate) enum TapBackEndArg {
     /// BPF programs in the kernel: fast, and keeps forwarding when the process dies
     Xdp,
     /// This process, with AF_PACKET rings: works on every kernel and every card

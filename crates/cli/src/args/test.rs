@@ -3,7 +3,7 @@
 use super::method::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MlrsearchArgs, ResumeArgs, Rfc2544Args,
 };
-use super::quantities::{parse_positive, parse_positive_time};
+use super::quantities::{parse_positive_number, parse_positive_time};
 use super::{BackEndName, StoreArgs};
 use clap::{Args, Subcommand};
 use packetrig_plan::PortLocation;
@@ -46,7 +46,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_time)]
     pub(crate) time: Nanos,
     /// Number of trials that a rate must pass
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parse_positive_number::<u32>)]
     pub(crate) repeats: u32,
     /// Confirm that this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]

@@ -1,4 +1,4 @@
-//! `packetrig watch` as typed.
+//! Arguments of `packetrig watch`.
 
 use super::ServerAccessArgs;
 use clap::Args;
@@ -16,13 +16,13 @@ Examples:\n  \
     packetrig watch --json > events.jsonl"
 )]
 pub(crate) struct WatchArgs {
-    /// Address of the server, as the server prints it. Without `http://`, HTTPS is used [default: the run in progress of
-    /// this user, else https://127.0.0.1:8443]
+    /// Address of the server, as the server prints it. Without `http://`, HTTPS is used [default: the run in progress
+    /// of this user, else https://127.0.0.1:8443]
     #[arg(value_name = "ADDRESS|URL")]
     pub(crate) server: Option<ApiAddress>,
     #[command(flatten)]
     pub(crate) access: ServerAccessArgs,
-    /// Print lines in place of a screen, at most one per second; for screen readers and logs
+    /// Print lines instead of a screen, at most one per second; for screen readers and logs
     #[arg(long)]
     pub(crate) lines: bool,
     /// Print the events of the server as JSON, one per line, at most one state per second

@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory with the files of a node.
+/// Directory (`--home`) with the files of a node: membership, permit, epoch, spool and captures.
 #[derive(Clone, Debug)]
 struct NodeHome(PathBuf);
 
@@ -58,25 +58,28 @@ impl NodeHome {
 }
 
 pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // The supervisor needs the priority of senders, too: it kills a worker that outlives its lease, and must not wait
-    // behind the senders.
+    // The supervisor needs the priority of senders, too: it kills a worker that still sends after its lease has
+    // expired, and busy senders must not keep the supervisor from the CPU.
     request_sender_priority();
     let home = NodeHome::open_or_create(arguments)?;
     if arguments.supervised {
         return worker::run_worker(arguments, &home, output);
     }
-    // The worker reads the permit, too. Reading it here first ends the command at once if the user has to correct it.
+    // The worker reads the permit again. It is read here, too, so that a faulty file ends the command at once.
     let permit = worker::read_permit(arguments, &home)?;
     worker::read_probe_policy(&permit)?;
-    // The permit decides whether the worker enters namespaces, and so how many rights it starts with.
-    sandbox::limit_supervisor_rights(&arguments.sandbox, !worker::lent_namespaces(&permit).is_empty())?;
+    // The worker enters other namespaces only if the permit lends ports there, and then needs more capabilities.
+    sandbox::limit_supervisor_rights(
+        &arguments.sandbox,
+        !worker::list_lent_port_namespaces(&permit).is_empty(),
+    )?;
     // The supervisor reads from the network only while it enrols the node. A thread without capabilities does that.
     sandbox::run_confined(&arguments.sandbox, || join_fleet(arguments, &home))??;
     // Signals are latched only after enrolment, which may try for two minutes: until then, a signal ends the
     // process at once.
-    signal::latch_end_signals()?;
-    // The running program is started, not the first one in PATH: supervisor and worker share a file, so they
-    // must be one version.
+    signal::record_end_signals()?;
+    // The worker runs the same program file as this process, not the first `packetrig` in PATH: both use the send
+    // deadline file, so they must have the same version.
     let own = std::env::current_exe().map_err(Error::StartWorker)?;
     let watch = home.open_deadline_file()?;
     let ended =
@@ -103,7 +106,7 @@ fn worker_command(program: &Path) -> Command {
 fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     let file = home.membership_file();
     let earlier = file.exists().then(|| FleetMembership::load_from(&file)).transpose()?;
-    // A unit file may always contain `--join FILE`: once the node has joined, a missing or used line is no error.
+    // A systemd unit may keep `--join FILE` after the node has joined, even if the file no longer exists.
     let line = match read_join_line(arguments) {
         Err(error) if earlier.is_some() => {
             print_warning(
@@ -149,8 +152,8 @@ fn name_from_host(host: &str) -> String {
     first.to_lowercase()
 }
 
-/// Joins the fleet of the join line. A new key is saved before the node asks: if the answer is lost, the node asks
-/// again with the same key, and the fleet admits it as the same node.
+/// Joins the fleet of the join line. A new key is saved before the request is sent: if the answer is lost, the node
+/// sends the request again with the same key, and the fleet admits it as the same node.
 fn enrol_node(
     arguments: &AgentArgs,
     home: &NodeHome,
@@ -171,20 +174,20 @@ fn enrol_node(
             print_warning("agent", format_args!("cannot join the fleet yet: {error}; the agent tries again"));
         }
     })?;
-    // This comes before the membership is saved: a crash between the two steps must not leave the new fleet
-    // with the epoch of the old fleet.
+    // The files are moved before the membership is saved: after a crash between the two steps, the new membership
+    // must not be combined with the epoch of the old fleet.
     if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
         move_files_of_earlier_fleet(home, earlier)?;
     }
     membership.save_to(&home.membership_file())?;
-    // The membership has the key now. The file does not exist if the node kept the key of an earlier membership.
+    // The membership contains the key now. `joining.key` does not exist if the key of the earlier membership was used.
     drop(fs::remove_file(&joining));
     print_remark(format_args!("agent: joined the fleet at {} as {name}", membership.address));
     Ok(())
 }
 
-/// Moves the files of another fleet aside. The epochs of that fleet could be higher, and the node would then refuse
-/// commands of the new fleet. The results of that fleet are not for the operator of the new fleet.
+/// Renames the files of the earlier fleet. Its epoch could be higher, and the node would then refuse commands of the
+/// new fleet. Its results must not be sent to the operator of the new fleet.
 fn move_files_of_earlier_fleet(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
     // The name of the other fleet is part of the path, so that files of two earlier fleets do
     // not overwrite each other.
@@ -219,8 +222,8 @@ fn read_join_line(arguments: &AgentArgs) -> Result<Option<JoinLine>, Error> {
     Ok(Some(text.trim().parse()?))
 }
 
-/// Renews the certificate if it expires soon, and returns the membership with the new certificate. `None` if it is not
-/// due yet. After an error, callers try again later.
+/// Renews the certificate if a renewal is due; saves and returns the membership with the new certificate. `None` if no
+/// renewal is due. After an error, callers try again later.
 fn renew_membership_if_due(home: &NodeHome) -> Result<Option<FleetMembership>, Error> {
     let file = home.membership_file();
     let membership = FleetMembership::load_from(&file)?;

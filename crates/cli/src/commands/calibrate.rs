@@ -19,7 +19,7 @@ use packetrig_plan::quick::{QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_report::{AcceptanceCriteria, RunId, RunReport};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::{clock, kernel, private_files, signal, userns};
 use packetrig_testkit::{Lab, PortConnection};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
@@ -28,14 +28,14 @@ use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
 const FIRST_TRIAL_FRAME_RATE: u64 = 40_000_000;
 /// The link speed in the plans of trials: the fastest that a plan can name, so that no trial is limited by it.
 const FASTEST_LINK_SPEED: &str = "speed_400_gbps";
-const LINK_BITS: u64 = 400_000_000_000;
+const FASTEST_LINK_BITS_PER_SECOND: u64 = 400_000_000_000;
 /// Preamble and inter-frame gap: a frame of N bytes occupies the link for N + 20 bytes.
 const INTER_FRAME_OVERHEAD_BYTES: u64 = 20;
 /// Frames per second of the trial that measures latency: far below every limit.
 const SLOW_FRAME_RATE: u64 = 1_000;
-/// The search ends when its interval is 20 per mille wide.
+/// The search ends when its bounds differ by at most this many per mille.
 const SEARCH_WIDTH_PERMILLE: u32 = 20;
-/// The search begins at this percentage of the rate that the first trial reached: above it there is nothing to find.
+/// The search begins at this percentage of the rate that the first trial reached: the rig cannot send faster.
 const SEARCH_START_PERCENT: u64 = 102;
 
 /// Back end, frame size and rate of a trial.
@@ -68,7 +68,7 @@ pub(crate) fn run_calibration(
         return Err(Error::Usage(format!("{tx} is both --tx and --rx; give the two ends of a cable")));
     }
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    // The parser takes both ports or none.
+    // The argument parser accepts --tx and --rx only together.
     let _lab = if arguments.tx.is_some() {
         None
     } else {
@@ -78,7 +78,7 @@ pub(crate) fn run_calibration(
     };
     let tx = arguments.tx.as_ref().map_or_else(|| "a/eth0".to_owned(), ToString::to_string);
     let rx = arguments.rx.as_ref().map_or_else(|| "b/eth0".to_owned(), ToString::to_string);
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let mut calibrator = Calibrator { arguments, tx, rx, trials: Vec::new() };
     let mut limits = Vec::new();
     for back_end in choose_back_ends(&arguments.back_end) {
@@ -100,7 +100,7 @@ pub(crate) fn run_calibration(
     Ok(CommandExit::Ok)
 }
 
-/// The back ends on the command line, or all that can be measured here.
+/// The back ends on the command line; if there are none, all back ends that work on this machine.
 fn choose_back_ends(asked: &[BackEndName]) -> Vec<BackEnd> {
     if !asked.is_empty() {
         return asked.iter().copied().map(Into::into).collect();
@@ -122,7 +122,7 @@ struct Calibrator<'a> {
 }
 
 impl Calibrator<'_> {
-    /// Returns `None` if the user has interrupted it: a search that has not ended knows no limit.
+    /// Measures the limits of a back end at one frame size. `None` if the user interrupted the search before its end.
     fn find_rig_limit(&mut self, back_end: BackEnd, size: u32) -> Result<Option<RigLimit>, Error> {
         print_remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
         // Latency is measured far below every limit: near a limit, frames wait in queues, and the latency depends on
@@ -130,27 +130,26 @@ impl Calibrator<'_> {
         let slow = self.run_trial(back_end, size, SLOW_FRAME_RATE)?;
         // One trial far above every limit shows how fast the rig sends at all. Without it, the first steps of the bisection
         // would be trials at rates that cannot pass.
-        let fastest = self.run_trial(back_end, size, fastest_plan_rate(size))?;
+        let fastest = self.run_trial(back_end, size, first_trial_frame_rate(size))?;
         if is_interrupted() {
             return Ok(None);
         }
         let reached = fastest.streams[0].sent.as_ref().and_then(|sent| sent.rate);
         let reached = reached.map_or(0, |rate| rate.frames_milli / 1000);
-        let mut search = self.zero_loss_search(reached);
+        let mut search = self.new_zero_loss_search(reached);
         while let Some(load) = search.next_value().filter(|load| *load > 0) {
             self.run_trial(back_end, size, load)?;
             if is_interrupted() {
                 return Ok(None);
             }
             let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_passed);
-            // The search expects a share of lost frames. A calibration accepts no loss, so a failed trial counts as
-            // total loss.
+            // The search expects a loss ratio. A calibration accepts no loss, so a failed trial counts as total loss.
             search.on_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
         // The plan of a trial has exactly one stream.
         let stream = &slow.streams[0];
-        // `xdp` sends frames that are too long for live frames through AF_XDP: the limit belongs to the mode
-        // that really ran.
+        // The back end `xdp` sends frames that are too long for live frames through AF_XDP. The limit is stored for
+        // the back end that really ran.
         let ran = slow.ports.first().map_or(back_end, |port| port.info.back_end);
         Ok(Some(RigLimit {
             back_end: ran,
@@ -166,9 +165,9 @@ impl Calibrator<'_> {
         }))
     }
 
-    /// A load must pass every one of its trials: loss is not always repeatable, so trying a load again until it passes would find
-    /// one that is too high.
-    fn zero_loss_search(&self, reached: u64) -> Bisection<u64> {
+    /// Returns a search in which each load must pass all its trials. Loss is not always repeatable: if one passed trial
+    /// were enough, the search would end at a load that is too high.
+    fn new_zero_loss_search(&self, reached: u64) -> Bisection<u64> {
         Bisection::new(BisectionOptions {
             relative_resolution_permille: SEARCH_WIDTH_PERMILLE,
             passes: self.arguments.repeats,
@@ -183,12 +182,12 @@ impl Calibrator<'_> {
             name: "calibrate".into(),
             started_wall_ns: started,
             // Limits of earlier calibrations must not influence this one, so there are none.
-            terms: RunTerms {
+            terms: SharedRunOptions {
                 tag_key: identity::random_number(),
                 // The seed is the same for all trials, so that trials of one load send the same frames.
                 seed: 1,
                 back_end: Some(back_end),
-                ..RunTerms::default()
+                ..SharedRunOptions::default()
             },
             confirmed: self.arguments.confirm.iter().map(ToString::to_string).collect(),
             capture_dir: None,
@@ -208,7 +207,7 @@ impl Calibrator<'_> {
     }
 }
 
-/// The plan of a trial.
+/// Returns the plan of a trial: one stream from `tx` to `rx`, with `pps` frames per second.
 fn trial_document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
     let rate =
         FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a trial needs a rate above zero".into()))?;
@@ -232,8 +231,9 @@ fn trial_document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Resul
 }
 
 /// Frames per second of the first trial. A plan that asks more than its link can carry would be refused.
-fn fastest_plan_rate(size: u32) -> u64 {
-    FIRST_TRIAL_FRAME_RATE.min(LINK_BITS / 8 / (u64::from(size) + INTER_FRAME_OVERHEAD_BYTES))
+fn first_trial_frame_rate(size: u32) -> u64 {
+    FIRST_TRIAL_FRAME_RATE
+        .min(FASTEST_LINK_BITS_PER_SECOND / 8 / (u64::from(size) + INTER_FRAME_OVERHEAD_BYTES))
 }
 
 /// Mean cost of one reading of the clock.
@@ -311,8 +311,13 @@ mod tests {
     #[test]
     fn first_trial_plan_fits_link_at_every_size() {
         for size in [64, 128, 512, 1500, 1518, 4096, 9000] {
-            let text =
-                trial_document("a/eth0", "b/eth0", size, fastest_plan_rate(size), Nanos::from_millis(100));
+            let text = trial_document(
+                "a/eth0",
+                "b/eth0",
+                size,
+                first_trial_frame_rate(size),
+                Nanos::from_millis(100),
+            );
             let plan = Plan::from_text_with(
                 &text.unwrap(),
                 PlanParseOptions { seed: 1, ..PlanParseOptions::default() },

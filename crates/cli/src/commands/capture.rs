@@ -2,7 +2,7 @@
 
 use super::is_interrupted;
 use super::recorded::{self, CaptureProgress, OpenReceiver};
-use crate::args::{CaptureArgs as Arguments, DirectionArg, ReceiverArg};
+use crate::args::{CaptureArgs as Arguments, CaptureBackEndArg, DirectionArg};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_scaled};
@@ -22,17 +22,17 @@ use packetrig_sys::signal;
 use packetrig_units::{Nanos, clamp_to_usize};
 use std::path::Path;
 
-/// Compression level if only the file's name asks for compression.
+/// Compression level if the file's name ends in `.zst` and the user gave no level.
 const ZSTD_LEVEL: i32 = 3;
-/// Delay after which the counts of a second are complete: the kernel delivers frames only when it closes their
-/// block of the ring.
+/// Delay after which the counts of a second are complete: the kernel delivers frames only when it closes the block of
+/// the ring that contains them.
 const CAPTURE_DELIVERY_DELAY: Nanos = Nanos::from_millis(200);
 
 pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if arguments.ring_files.is_some() && arguments.ring_size.is_none() && arguments.rotate_every.is_none() {
         return Err(Error::Usage("--ring-files needs --ring-size or --rotate-every".into()));
     }
-    let is_xdp = arguments.back_end == ReceiverArg::Xdp;
+    let is_xdp = arguments.back_end == CaptureBackEndArg::Xdp;
     if arguments.pass && !is_xdp {
         return Err(Error::Usage("--pass has an effect with --back-end xdp only".into()));
     }
@@ -53,14 +53,14 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
         if expression.trim().is_empty() { None } else { Some(filter::compile_filter(&expression)?) };
     // Signals are latched before the interface is opened: from then on a signal must end the capture in order
     // and restore the interface.
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let summary = match arguments.back_end {
-        ReceiverArg::Packet => {
+        CaptureBackEndArg::Packet => {
             let tap = PacketTap::open_interface(&arguments.port, packet_tap_options(arguments, program))?;
             let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
             capture_until_end(arguments, &expression, open, output)?
         }
-        ReceiverArg::Xdp => {
+        CaptureBackEndArg::Xdp => {
             let options = XdpTapOptions { filter: program, snap_len: arguments.snap, pass: arguments.pass };
             let tap = XdpTap::open_interface(&arguments.port, &options)?;
             let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
@@ -74,7 +74,7 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
     } else {
         output.write_text(text);
     }
-    Ok(capture_exit(summary.recorded.as_ref()))
+    Ok(choose_capture_exit_code(summary.recorded.as_ref()))
 }
 
 /// Captures until a limit or a signal.
@@ -99,12 +99,12 @@ fn capture_until_end<R: FrameRx>(
     if !arguments.quiet {
         print_remark(format_args!("capture: listening on {}", arguments.port));
     }
-    // With a line for each second there is no live line, because it would overwrite them.
+    // If a line is printed for each second, there is no live line, because it would overwrite these lines.
     let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
     let live = CaptureProgress::new(!arguments.quiet && !by_second);
     let names = ("capture", "packetrig_capture_");
     let mut live = live.with_metrics(names, arguments.metrics, &arguments.port)?;
-    let mut seconds = SecondLines::default();
+    let mut seconds = SecondCountPrinter::default();
     let limits = RecordLimits { frames: arguments.count, time: arguments.time };
     let summary = record::record_frames(
         &mut receiver,
@@ -130,13 +130,13 @@ fn capture_until_end<R: FrameRx>(
     Ok(summary)
 }
 
-/// One line for each second: the frames that arrived in it, exactly.
+/// Prints a line for each second, with the frames that arrived in that second.
 #[derive(Default)]
-struct SecondLines {
+struct SecondCountPrinter {
     printed: usize,
 }
 
-impl SecondLines {
+impl SecondCountPrinter {
     /// Prints the seconds that were not printed yet, up to this number of them.
     fn print_seconds_until(&mut self, seconds: usize, series: &RateSeries, output: &mut CommandOutput) {
         for second in self.printed..seconds {
@@ -200,7 +200,7 @@ fn record_spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     })
 }
 
-fn capture_exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
+fn choose_capture_exit_code(recorded: Option<&RecordingOutcome>) -> CommandExit {
     let failure = recorded.and_then(|recorded| recorded.failure.as_ref());
     // `packetrig capture -w - | head`: the reader has seen enough and closed the pipe.
     if failure.is_some_and(|(_, error)| error.kind() == std::io::ErrorKind::BrokenPipe) {
@@ -250,7 +250,7 @@ fn format_files(summary: &RecordSummary) -> String {
     let Some(recorded) = &summary.recorded else { return String::new() };
     let removed = match recorded.removed {
         0 => String::new(),
-        files => format!("{} older files were removed, with the frames in them\n", format_count(files)),
+        files => format!("older files removed, with the frames in them: {}\n", format_count(files)),
     };
     let way = if recorded.direct { "by direct I/O" } else { "through the page cache" };
     let wrote = recorded.files.iter().map(|file| format!("wrote {} ({way})\n", file.display()));

@@ -11,11 +11,11 @@ use crate::alerts;
 use crate::args::CollectArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, print_failure, print_remark};
+use crate::output::{CommandOutput, print_deciding_error, print_remark};
 use crate::progress::LiveProgressLine;
 use crate::sandbox::{self, needs};
 use packetrig_flow::collect::{
-    CollectorOptions, GroupOptions, GroupedFlows, MessageTransport, SessionOptions,
+    CollectorOptions, GroupOptions, GroupRecordJoiner, MessageTransport, SessionOptions,
 };
 use packetrig_flow_io::collect::{
     CollectLedger, CollectOptions, IntakeCounts, LedgerReader, ListenAddress, RunningCollector, TlsFiles,
@@ -32,9 +32,10 @@ use std::time::Duration;
 
 /// The port that IANA assigned to IPFIX.
 const IPFIX_PORT: u16 = 4739;
-/// Largest `--receive-buffer`. The kernel doubles it and the result has to fit 31 bits (socket(7)), so it gets one byte less.
+/// Largest `--receive-buffer`, in bytes. The kernel doubles the size and stores it in 31 bits (socket(7)), so for this
+/// value the collector requests one byte less.
 const MAX_RECEIVE_BUFFER: u64 = 1 << 30;
-/// Smallest `--memory`: less could not hold an exporter with many templates.
+/// Smallest `--memory`, in bytes: less memory may not hold all templates of a single exporter.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 /// Shortest time between two reports of refused connections.
 const REFUSAL_REPORT_INTERVAL_NS: u64 = 10_000_000_000;
@@ -61,9 +62,9 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     }
     let accounts = sinks.accounts();
     let alerts = sinks.alert_counts();
-    signal::latch_end_signals()?;
-    // This comes before the collector starts: the first records to arrive may be records that a meter sends again.
-    let known = recall_flows_or_warn(arguments, &mut options);
+    signal::record_end_signals()?;
+    // Stored flows are read before the collector starts: the first records to arrive may be ones that a meter repeats.
+    let known = read_stored_group_flows_or_warn(arguments, &mut options);
     let collecting = RunningCollector::start_with_groups(&options, sinks, known)?;
     print_remark(describe_collector_limits(&options, arguments));
     for bound in collecting.bound_addresses() {
@@ -90,13 +91,13 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     print_result(&ledger, &sinks, &alerts.read_counts(), arguments, output)
 }
 
-/// Reads the flows of meter groups from the directory: records that meters send again after a restart must not be
-/// stored twice. If they cannot be read, it prints a warning, clears `has_memory` and starts without them.
-fn recall_flows_or_warn(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFlows {
+/// Reads the stored flows of meter groups from `--directory`, so that records that meters send again are not stored
+/// twice. If the flows cannot be read, prints a warning, clears `options.has_memory` and returns no flows.
+fn read_stored_group_flows_or_warn(arguments: &Arguments, options: &mut CollectOptions) -> GroupRecordJoiner {
     let now_ns = clock::wall_clock_ns();
-    let nothing = || GroupedFlows::new(options.groups, now_ns);
+    let nothing = || GroupRecordJoiner::new(options.groups, now_ns);
     let Some(directory) = arguments.directory.as_deref() else { return nothing() };
-    match recall_flows(directory, options.groups, now_ns) {
+    match read_stored_group_flows(directory, options.groups, now_ns) {
         Ok(known) => known,
         // One damaged file must not keep a collector from collecting.
         Err(error) => {
@@ -112,18 +113,18 @@ fn recall_flows_or_warn(arguments: &Arguments, options: &mut CollectOptions) -> 
 }
 
 /// Rebuilds the flows of meter groups from recent records.
-fn recall_flows(
+fn read_stored_group_flows(
     directory: &Path,
     groups: GroupOptions,
     now_ns: u64,
-) -> Result<GroupedFlows, packetrig_flow_store::Error> {
+) -> Result<GroupRecordJoiner, packetrig_flow_store::Error> {
     let recent = RecentRecords::find_in(directory, groups.memory, now_ns)?;
-    let mut known = GroupedFlows::new(groups, recent.since_ns());
+    let mut known = GroupRecordJoiner::new(groups, recent.since_ns());
     recent.for_each_group_record(&mut |record| known.restore_stored_record(record, now_ns))?;
     Ok(known)
 }
 
-/// Waits for the end of the collector and shows its progress.
+/// Shows the progress until a signal arrives, `--time` has passed or the collector has ended by itself.
 fn show_progress_until_end(
     collecting: &RunningCollector<RecordSinks>,
     accounts: &SinkAccounts,
@@ -193,14 +194,17 @@ fn print_result(
         output.write_text(show::report_tables(ledger, stored) + &alerts::format_alert_counts(alerts));
     }
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
-        print_failure(show::damage_text(intake));
+        print_deciding_error(show::describe_file_damage(intake));
     }
     // The exit code tells the reason that the operator must act on first: a failure, then damage, then lost data.
     let has_failed =
         ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(SinkStoredCounts::has_failed);
     let is_whole = counters::missing_data(ledger, stored).is_empty()
         && counters::find_imbalances(ledger, stored).is_empty();
-    Ok(collector_exit(ledger, CollectorOutcome { has_failed, is_whole, has_signal: is_interrupted() }))
+    Ok(choose_collector_exit_code(
+        ledger,
+        CollectorOutcome { has_failed, is_whole, has_signal: is_interrupted() },
+    ))
 }
 
 fn serve_metrics(
@@ -230,8 +234,9 @@ struct CollectorOutcome {
     has_signal: bool,
 }
 
-/// Exit code; not zero if anything is missing. A signal is the regular end of listening, but an interruption of reading files.
-fn collector_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit {
+/// Returns the exit code; it is not zero if data is missing. For listeners, a signal is the regular end. For files
+/// that are not read to their end, it is an interruption.
+fn choose_collector_exit_code(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit {
     if end.has_failed {
         return CommandExit::World;
     }
@@ -343,16 +348,24 @@ mod tests {
         let (whole, cut, stopped) = (ledger(of(0, false)), ledger(of(1, false)), ledger(of(0, true)));
         let end = CollectorOutcome { has_failed: false, is_whole: true, has_signal: false };
         let by_signal = CollectorOutcome { has_signal: true, ..end };
-        assert_eq!(collector_exit(&whole, by_signal), CommandExit::Ok, "it was read before the signal");
-        assert_eq!(collector_exit(&cut, by_signal), CommandExit::Usage);
-        assert_eq!(collector_exit(&stopped, by_signal), CommandExit::Interrupted);
-        assert_eq!(collector_exit(&stopped, end), CommandExit::Ok, "--time is what the user asked for");
         assert_eq!(
-            collector_exit(&whole, CollectorOutcome { has_failed: true, ..by_signal }),
+            choose_collector_exit_code(&whole, by_signal),
+            CommandExit::Ok,
+            "it was read before the signal"
+        );
+        assert_eq!(choose_collector_exit_code(&cut, by_signal), CommandExit::Usage);
+        assert_eq!(choose_collector_exit_code(&stopped, by_signal), CommandExit::Interrupted);
+        assert_eq!(
+            choose_collector_exit_code(&stopped, end),
+            CommandExit::Ok,
+            "--time is what the user asked for"
+        );
+        assert_eq!(
+            choose_collector_exit_code(&whole, CollectorOutcome { has_failed: true, ..by_signal }),
             CommandExit::World
         );
         assert_eq!(
-            collector_exit(&whole, CollectorOutcome { is_whole: false, ..by_signal }),
+            choose_collector_exit_code(&whole, CollectorOutcome { is_whole: false, ..by_signal }),
             CommandExit::Inconclusive
         );
         assert!(show::report_tables(&stopped, &[]).contains("a.ipfix: not read to its end"));

@@ -21,10 +21,10 @@ use packetrig_units::Nanos;
 const DEMO_PLAN_TEMPLATE: &str = include_str!("demo.yaml");
 /// Names of the ports' namespaces, as they appear in the plan and the report.
 const DEMO_PORT_NAMES: [&str; 2] = ["tx", "rx"];
-/// A held-back frame leaves after this many later ones: enough that a frame of the slowest stream is among them.
-const HELD_BACK_FRAMES: u32 = 60;
+/// A held-back frame leaves after this many later frames, so that later frames of the slowest stream overtake it, too.
+const FRAMES_SENT_BEFORE_HELD_FRAME: u32 = 60;
 /// The byte to damage, counted from the end of the frame: in the payload, before the test tag.
-const DAMAGED_BYTE_FROM_END: usize = 17;
+const DAMAGED_BYTE_OFFSET_FROM_END: usize = 17;
 
 pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let faults = arguments.faults.unwrap_or_default();
@@ -35,7 +35,7 @@ pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Res
     }
     // unshare(2): only a process with one thread may change its user namespace, and no thread has been started yet.
     let entered = userns::enter_lab()?;
-    let document = demo_document(arguments.time);
+    let document = build_demo_plan(arguments.time);
     let middle = demo_port_connection(arguments, faults, &document);
     announce_demo(arguments, entered);
     let mut lab = Lab::build_named("", &DEMO_PORT_NAMES, middle)?;
@@ -74,8 +74,8 @@ fn announce_demo(arguments: &Arguments, entered: EnteredLab) {
     }
 }
 
-/// The plan's text for this lab.
-fn demo_document(time: Nanos) -> PlanText {
+/// Returns the plan for this lab, with the placeholders replaced.
+fn build_demo_plan(time: Nanos) -> PlanText {
     let text = DEMO_PLAN_TEMPLATE
         .replace("@TX@", &format!("{}/eth0", DEMO_PORT_NAMES[0]))
         .replace("@RX@", &format!("{}/eth0", DEMO_PORT_NAMES[1]))
@@ -105,7 +105,7 @@ fn planned_frames(document: &PlanText) -> u64 {
         let speeds = vec![None; plan.ports.len()];
         plan.bind_to_links(&speeds)
     });
-    // A plan with errors has no frames to hit; the run refuses it with all its problems.
+    // A plan with errors needs no positions of faults: the run refuses it and prints its problems.
     bound.map_or(0, |bound| bound.streams.iter().filter_map(|stream| stream.timeline.total_frames()).sum())
 }
 
@@ -118,8 +118,8 @@ fn fault_plan(faults: FaultCounts, seed: u64, frames: u64) -> FaultPlan {
     let ordered = [
         (faults.drop, FrameFault::Drop),
         (faults.duplicate, FrameFault::Duplicate { copies: 1 }),
-        (faults.reorder, FrameFault::HoldBack { frames: HELD_BACK_FRAMES }),
-        (faults.corrupt, FrameFault::Corrupt { from_end: DAMAGED_BYTE_FROM_END, mask: 1 }),
+        (faults.reorder, FrameFault::HoldBack { frames: FRAMES_SENT_BEFORE_HELD_FRAME }),
+        (faults.corrupt, FrameFault::Corrupt { from_end: DAMAGED_BYTE_OFFSET_FROM_END, mask: 1 }),
     ];
     let mut rules: Vec<FaultRule> = ordered
         .into_iter()
@@ -173,12 +173,12 @@ mod tests {
     #[test]
     fn demo_plan_is_valid_for_any_duration() {
         for time in [Nanos::from_secs(10), Nanos::from_millis(1_500), Nanos::new(1)] {
-            let document = demo_document(time);
+            let document = build_demo_plan(time);
             let plan = Plan::from_text(&document.text).unwrap_or_else(|problems| panic!("{problems}"));
             assert_eq!((plan.ports.len(), plan.streams.len()), (2, 4));
             assert_eq!(plan.warnings, []);
         }
-        assert!(planned_frames(&demo_document(Nanos::from_secs(1))) > 10_000);
+        assert!(planned_frames(&build_demo_plan(Nanos::from_secs(1))) > 10_000);
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         let faults: FaultCounts = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let plan = fault_plan(faults, 7, 100_000);
         let planned = |wanted: &dyn Fn(&FrameFault) -> bool| {
-            let mut course = plan.fault_rules_of_key(0, 0);
+            let mut course = plan.start_key_rules(0, 0);
             (0..100_000).filter(|_| course.next_faults(&plan).any(wanted)).count()
         };
         assert_eq!(planned(&|fault| *fault == FrameFault::Drop), 10);
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::HoldBack { .. })), 3);
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::Corrupt { .. })), 2);
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::Delay(_))), 100_000);
-        assert_eq!(plan.fault_rules_of_key(1, 0).next_faults(&plan).count(), 0, "the way back is faultless");
+        assert_eq!(plan.start_key_rules(1, 0).next_faults(&plan).count(), 0, "the way back is faultless");
     }
 
     #[test]

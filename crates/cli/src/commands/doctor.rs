@@ -6,7 +6,7 @@ mod fix;
 use crate::args::DoctorArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, print_failure};
+use crate::output::{CommandOutput, TextStyle, print_deciding_error};
 use packetrig_engine::doctor::{
     DoctorFinding, FindingLevel, FindingSubject, judge_engine, judge_machine_and_interfaces,
     judge_unrestored_interface, judge_unrestored_loopback, suggest_bringing_interface_up,
@@ -49,7 +49,7 @@ pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> R
         fix::revert_recorded_changes(arguments.json, output)?;
     }
     if arguments.fix {
-        fix::make_changes(&advised_changes(&wanted)?, arguments.json, output)?;
+        fix::make_changes(&list_advised_setting_changes(&wanted)?, arguments.json, output)?;
     }
     let examination = examine_machine(&wanted)?;
     if let Some(path) = &arguments.bundle {
@@ -64,8 +64,8 @@ pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> R
     Ok(CommandExit::Ok)
 }
 
-/// Restores the named interfaces that a killed process left changed; all of them if none is named. A failure does not
-/// keep the others from being restored; only the first failure is returned.
+/// Restores interfaces whose settings a killed process left changed: the named ones, or all if none is named. Goes on
+/// after a failure. Returns the first failure and prints the others.
 fn restore_interfaces(
     interfaces: &[PortLocation],
     quiet: bool,
@@ -85,7 +85,7 @@ fn restore_interfaces(
             output.write_line(format_args!("{location} is restored"));
         }
     };
-    // An interface that cannot be restored must not prevent restoring the other interfaces.
+    // Failures are collected: one interface that cannot be restored must not prevent the others from being restored.
     let mut failures = Vec::new();
     for interface in &chosen {
         match interface.restore_interface() {
@@ -106,7 +106,7 @@ fn restore_interfaces(
     let mut failures = failures.into_iter();
     let first = failures.next();
     for failure in failures {
-        print_failure(failure.full_message());
+        print_deciding_error(failure.full_message());
     }
     first.map_or(Ok(()), Err)
 }
@@ -127,7 +127,7 @@ fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
 }
 
 /// Returns the changes to make: settings of the machine that hinder tests, and named interfaces that are down.
-fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Error> {
+fn list_advised_setting_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Error> {
     // The settings are read here, before they are changed. The examination comes later and shows the changed values.
     let machine = facts::read_machine_facts();
     let mut changes = machine.hindering_settings.clone();
@@ -228,7 +228,7 @@ fn describe_rights(machine: &MachineFacts) -> String {
     };
     match machine.rights.capabilities.join(" ") {
         // Capabilities that no command needs are not in the list.
-        none if none.is_empty() => format!("{who}, without useful capabilities"),
+        none if none.is_empty() => format!("{who}, without capabilities that packetrig uses"),
         capabilities => format!("{who}, {capabilities}"),
     }
 }
@@ -283,7 +283,7 @@ fn interface_fact_lines(interface: &InterfaceFacts) -> Vec<(&'static str, String
         facts.push(("addresses", join_names_or_none(interface.addresses.iter().map(ToString::to_string))));
     }
     if interface.default_route {
-        facts.push(("routing", "the default route leaves here".into()));
+        facts.push(("routing", "the default route uses this interface".into()));
     }
     facts
 }

@@ -17,19 +17,19 @@ use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::{CommandOutput, TextStyle, print_error, print_remark};
+use crate::output::{CommandOutput, TextStyle, print_error_and_continue, print_remark};
 use crate::page_opener::PageOpener;
 use crate::progress::RunProgressLine;
 use crate::{fleet_place, results, speeds};
 use packetrig_fleet_io::served::report_size;
-use packetrig_fleet_io::{EnginePlane, LocalExecutor, OpenRun, RunExecutor, RunOptions};
+use packetrig_fleet_io::{EnginePlaneSource, LocalExecutor, OpenRun, RunExecutor, RunOptions};
 use packetrig_plan::{Plan, PlanParseOptions, PortHost};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::RunState;
 use packetrig_report::{NodeName, RunId, RunReport, RunVerdict};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_store::{RunCatalogue, RunDraft, files};
 use packetrig_sys::{clock, kernel, netns, private_files, signal};
 use packetrig_units::Blame;
@@ -60,7 +60,7 @@ pub(crate) fn execute_request(
     let sending = speeds::sending_time(&plan);
     let opener = find_page_opener(request)?;
     // From here on the first Ctrl-C ends the run properly, with a report. A second one kills the process.
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let shown = RunDisplay::begin(request, &plan)?;
     // The draft reserves space for the report, so that a disk that fills up during the run cannot cost the result.
     let mut draft =
@@ -68,7 +68,7 @@ pub(crate) fn execute_request(
     draft.set_page_choice(request.page.page_choice());
     options.capture_dir = Some(create_capture_dir(request, &draft, &plan)?);
     let captures = options.capture_dir.clone().unwrap_or_default();
-    let plane = EnginePlane::default().with_engine(request.engine.clone());
+    let plane = EnginePlaneSource::default().with_engine(request.engine.clone());
     match run_with_progress(&mut LocalExecutor(plane), request, options, shown) {
         Ok(FinishedRun { mut report, .. }) => {
             let stored = draft.commit_run(&catalogue, &mut report, &request.document.text);
@@ -85,7 +85,8 @@ pub(crate) fn execute_request(
     }
 }
 
-/// A node of a fleet starts no program that a message names, and no engine stops by itself when its lease ends.
+/// Refuses `--engine` on a fleet. Nodes start no program that a message names, and an engine would go on sending after
+/// the lease of its node has expired.
 fn refuse_engine_request(request: &ExecutionRequest) -> Result<(), Error> {
     let Some(engine) = &request.engine else { return Ok(()) };
     Err(Error::Usage(format!(
@@ -97,13 +98,13 @@ fn refuse_engine_request(request: &ExecutionRequest) -> Result<(), Error> {
 
 /// Warns before the run if its plan measures nothing: the verdict can then only be INCONCLUSIVE.
 fn warn_if_nothing_is_measured(request: &ExecutionRequest, plan: &Plan) {
-    if !request.progress.is_quiet() && plan::measures_nothing(plan) {
+    if !request.progress.is_quiet() && plan::has_only_unmeasured_flows(plan) {
         let warning = TextStyle::for_remarks().doubtful("warning:");
         print_remark(format_args!("{warning} {}", plan::NOTHING_MEASURED_WARNING));
     }
 }
 
-/// Prints the document if it is a plan that can run; otherwise its problems are the error.
+/// Prints the document if it is a valid plan; otherwise fails with the problems of the plan.
 pub(crate) fn print_plan(
     document: &PlanText,
     fleet: &FleetPlace,
@@ -115,7 +116,8 @@ pub(crate) fn print_plan(
     Ok(CommandExit::Ok)
 }
 
-/// Finds the fleet of a plan: the named one; or the default one, if it exists and a port of the plan is not on this machine.
+/// Finds the fleet on which a plan runs: the one that the user named; otherwise the default fleet, if it exists and a
+/// port of the plan is not on this machine. `None` if the plan runs on this machine.
 pub(crate) fn find_fleet(
     arguments: &FleetPlace,
     document: &str,
@@ -138,7 +140,8 @@ pub(crate) fn find_fleet(
     Ok(needs_fleet.then_some(place))
 }
 
-/// Refuses `left/eth1` if there is no such namespace. The error also names the fleet, for users that meant a node.
+/// Refuses a port such as `left/eth1` if this machine has no namespace `left`. The error also names the directory of
+/// the fleet, for users that meant a node of a fleet.
 fn refuse_unknown_namespaces(arguments: &FleetPlace, plan: &Plan) -> Result<(), Error> {
     let known = netns::list_named_namespaces();
     let mut namespaces = plan.ports.iter().filter_map(|port| port.location.namespace.as_ref());
@@ -147,7 +150,8 @@ fn refuse_unknown_namespaces(arguments: &FleetPlace, plan: &Plan) -> Result<(), 
     Err(Error::NoSuchPlace { namespace: unknown.clone(), fleet: fleet.directory().display().to_string() })
 }
 
-/// `left/eth1` can mean the node `left` or a network namespace of this machine; an existing namespace takes precedence.
+/// True if the port is on a node of a fleet. `left/eth1` can mean the node `left` or a network namespace of this
+/// machine; an existing namespace takes precedence.
 fn is_on_other_machine(site: &PortHost, namespaces: &[String]) -> bool {
     match site {
         PortHost::Any(_) => true,
@@ -162,7 +166,7 @@ fn run_options(request: &ExecutionRequest, plan: &Plan, limits: Vec<RigLimit>) -
         run: RunId(identity::run_id(started, identity::random_number())),
         name: request.name.clone().unwrap_or_default(),
         started_wall_ns: started,
-        terms: RunTerms {
+        terms: SharedRunOptions {
             // A new key for each run: frames of an earlier run that arrive late must not count for this one.
             tag_key: identity::random_number(),
             seed: request.seed.unwrap_or_else(identity::random_seed),
@@ -208,19 +212,18 @@ fn show_result(
     };
     let failures = [stored.map(drop).map_err(unusable_store_error), copied, opened];
     let exit = verdict_exit(report);
-    // One error can be the result of the command, if the verdict leaves the exit code free; further errors
-    // are only printed.
+    // If the exit code would be 0, the last error becomes the error of the command. All other errors are only printed.
     let mut failures = failures.into_iter().filter_map(Result::err).peekable();
     while let Some(error) = failures.next() {
         if exit == CommandExit::Ok && failures.peek().is_none() {
             return Err(error);
         }
-        print_error("run", error.full_message());
+        print_error_and_continue("run", error.full_message());
     }
     Ok(exit)
 }
 
-/// Finds the program that opens the page of the run, if the user asked for the page.
+/// Finds the program that opens the page of the run; `None` if the user did not ask to open it.
 fn find_page_opener(request: &ExecutionRequest) -> Result<Option<PageOpener>, Error> {
     request.page.open.then(PageOpener::find_program).transpose()
 }
@@ -232,7 +235,7 @@ fn copy_files_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> 
     Ok(files::write_run_files(out, report, &request.document.text, request.page.page_choice())?)
 }
 
-/// Opens the catalogue in this directory, or the default one.
+/// Opens the catalogue in this directory, or in the default directory. Creates it if it does not exist.
 pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<RunCatalogue, Error> {
     let place = directory
         .map_or_else(packetrig_store::default_store_directory, |directory| Ok(directory.to_owned()))?;
@@ -254,8 +257,8 @@ fn unusable_store_error(error: packetrig_store::Error) -> Error {
     }
 }
 
-/// Creates the directory of the captures. They are written directly to their final place, because they may be
-/// too large to copy.
+/// Creates the directory for the captures of the run. Captures are written directly to their final directory, because
+/// they may be too large to copy.
 fn create_capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
     // A directory is made only for a plan that captures: an empty one would look like lost files.
     let wanted = request.capture || !plan.captures.is_empty();
@@ -268,7 +271,7 @@ fn create_capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan)
     made.map_err(|source| Error::Write { what: format!("to {}", captures.display()), source })
 }
 
-/// A run in progress, as people see it: the progress line or the screen of this terminal, and viewers elsewhere.
+/// Display of a run in progress: the progress line or the screen of this terminal, and the server for other viewers.
 struct RunDisplay {
     progress: RunProgressLine,
     viewer: RunViewer,
@@ -297,7 +300,7 @@ impl RunDisplay {
     /// Clears the terminal for the results.
     fn end_display(self) {
         if let Some(Err(error)) = self.screen.map(ScreenThread::close) {
-            print_error("run", error.full_message());
+            print_error_and_continue("run", error.full_message());
         }
         self.progress.clear_line();
     }
@@ -306,7 +309,7 @@ impl RunDisplay {
 /// A run that has ended, with a report.
 struct FinishedRun {
     report: RunReport,
-    /// Data to complete the report when missing nodes deliver later; `None` if the report is complete.
+    /// Data to complete the report when missing nodes send their results later; `None` if the report is complete.
     open: Option<OpenRun>,
 }
 
@@ -347,7 +350,8 @@ fn explain_run_error(request: &ExecutionRequest, error: packetrig_fleet_io::Erro
     }
 }
 
-/// Exit code by the verdict. A run that was stopped before its plan ended is interrupted, whatever its verdict.
+/// Returns the exit code for the verdict. A run that was stopped before its plan ended counts as interrupted, whatever
+/// its verdict says.
 fn verdict_exit(report: &RunReport) -> CommandExit {
     let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {

@@ -14,7 +14,7 @@ mod up;
 pub(crate) use controller::{LateResults, become_controller, open_served_runs, request_sender_priority};
 pub(crate) use status::{build_nodes_json, read_fleet_members};
 
-use crate::args::{FleetCommand, InviteArgs, RemoveArgs};
+use crate::args::{FleetCommand, InviteArgs, RemoveNodeArgs};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{FleetAddresses, FleetPlace};
@@ -26,7 +26,7 @@ use packetrig_report::NodeName;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 
-/// Label of the secrets in join lines; `invite --revoke` revokes all secrets with it.
+/// Label of the secrets in join lines; `invite --revoke` revokes all secrets with this label.
 const JOIN_SECRET_LABEL: &str = "join";
 
 pub(crate) fn run_fleet_command(
@@ -52,7 +52,7 @@ fn invite_nodes(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<Co
     let addresses = place.read_addresses()?;
     if arguments.revoke {
         let taken = authority.revoke_secrets(JOIN_SECRET_LABEL)?;
-        output.write_line(format_args!("{taken} join lines revoked; no node can join with them"));
+        output.write_line(format_args!("join lines revoked: {taken}; no node can join with them any more"));
         return Ok(CommandExit::Ok);
     }
     let line = make_join_line(&authority, &addresses, arguments.uses, arguments.valid)?;
@@ -60,7 +60,7 @@ fn invite_nodes(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<Co
     Ok(CommandExit::Ok)
 }
 
-/// Creates a secret and returns its join line, for this number of nodes and valid for this long.
+/// Creates a secret and returns the join line with it. The line admits `uses` nodes and expires after `valid`.
 fn make_join_line(
     authority: &FleetAuthority,
     addresses: &FleetAddresses,
@@ -74,7 +74,7 @@ fn make_join_line(
     Ok(build_join_line(authority, addresses.servers.join(","), addresses.enrol.clone(), secret)?)
 }
 
-fn remove_node(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+fn remove_node(arguments: &RemoveNodeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let node = NodeName(arguments.node.clone());
     // The name is checked first: otherwise a misspelled name would be reported as removed.
@@ -83,7 +83,8 @@ fn remove_node(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<Com
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
         )));
     }
-    // `fleet up` watches the authority's directory and disconnects the node; without it the server still knows the node.
+    // `fleet up` watches the authority's directory and disconnects the node. Without a running `fleet up`, the message
+    // server still admits the node.
     place.open_authority()?.remove_node(&node)?;
     place.record_history(vec![(node.clone(), NodeEvent::Removed)]);
     output.write_line(format_args!(

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
 use jiff::Timestamp;
-use packetrig_flow_store::RecordMaker;
+use packetrig_flow_store::RecordExporter;
 use packetrig_flow_store::filter::canonical_address;
 
 pub(super) use prune::directory_limits;
@@ -44,7 +44,7 @@ pub(crate) fn run_flows_command(
 
 /// Formats a time in UTC with milliseconds.
 fn utc_time_text(at_ns: u64) -> String {
-    // 64 bits of nanoseconds end in the year 2554, jiff's range in 9999: the largest time is never shown.
+    // 64 bits of nanoseconds end in the year 2554, and jiff's range in 9999, so the conversion never fails.
     let time = Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX);
     time.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string()
 }
@@ -59,9 +59,9 @@ fn endpoint_text(bytes: [u8; 16], port: u64) -> String {
     }
 }
 
-/// Name of the exporter that made a record.
-pub(crate) fn exporter_name(source: RecordMaker) -> String {
-    let RecordMaker { exporter, domain } = source;
+/// Returns the address of the exporter that made a record, and its domain if that is not 0.
+pub(crate) fn exporter_name(source: RecordExporter) -> String {
+    let RecordExporter { exporter, domain } = source;
     // A meter that writes files itself has no exporter address.
     let name =
         if exporter == [0; 16] { "this machine".to_owned() } else { canonical_address(exporter).to_string() };

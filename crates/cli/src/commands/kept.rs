@@ -18,18 +18,18 @@ use std::path::Path;
 
 /// Reports events of runs on standard error, and records the ends of runs in the history of the fleet's nodes.
 #[derive(Debug, Default)]
-pub(crate) struct RunRemarks {
+pub(crate) struct RunEventReporter {
     /// The fleet in whose node histories the ends of runs are recorded.
     place: Option<FleetPlace>,
 }
 
-impl RunRemarks {
+impl RunEventReporter {
     pub(crate) fn on_fleet(place: &FleetPlace) -> Self {
         Self { place: Some(place.clone()) }
     }
 }
 
-impl RunOperator for RunRemarks {
+impl RunOperator for RunEventReporter {
     fn remark(&self, text: fmt::Arguments<'_>) {
         print_remark(text);
     }
@@ -53,7 +53,7 @@ impl RunOperator for RunRemarks {
 pub(crate) fn print_run_without_report(kept: Option<&UnlistedRun>) {
     let Some(kept) = kept else { return };
     print_remark(format_args!(
-        "run {} has no report; its captures are in {} ({}); `packetrig report discard {}` removes them",
+        "run {} has no report; its files are in {} ({}); `packetrig report discard {}` removes them",
         kept.run,
         kept.directory.display(),
         describe_contents(kept),
@@ -83,12 +83,12 @@ pub(crate) fn print_uncounted_captures(directory: &Path, counted: &[CaptureResul
 }
 
 /// Shows runs without a report, if there are any.
-pub(crate) fn print_kept_runs_table(kept: &[UnlistedRun], output: &mut CommandOutput) {
+pub(crate) fn print_runs_without_report(kept: &[UnlistedRun], output: &mut CommandOutput) {
     if kept.is_empty() {
         return;
     }
     output.write_line("\nRuns without a report (`packetrig report discard ID` removes one):");
-    // The contents stay in the narrowest table: they decide whether the user discards a run.
+    // Even the narrowest table shows the contents, because they decide whether the user discards a run.
     let header = ["run", "begun (UTC)", "process", "holds", "directory"];
     let rows: Vec<_> = kept.iter().map(build_kept_run_row).collect();
     output.write_text(format_fitted_table(
@@ -139,7 +139,7 @@ fn format_bytes(bytes: u64) -> String {
     format_scaled(bytes as f64, "B")
 }
 
-/// `packetrig report discard`.
+/// Runs `packetrig report discard`: removes the files of a run without a report.
 pub(crate) fn discard_run(
     catalogue: &RunCatalogue,
     id: &str,
@@ -155,7 +155,7 @@ pub(crate) fn print_late_results(
     catalogue: Option<&RunCatalogue>,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late_results)?;
+    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::list_late_results)?;
     if !late.is_empty() {
         let bytes = late.iter().map(|late| late.bytes).sum();
         let refused: u64 = late.iter().map(|late| late.refused).sum();
@@ -173,7 +173,7 @@ fn sum_bytes(results: &[LateResults]) -> u64 {
     results.iter().map(|late| late.bytes).sum()
 }
 
-/// `packetrig report late`.
+/// Runs `packetrig report late`: lists the late results. `--discard` deletes those of unknown runs.
 pub(crate) fn show_late_results(
     catalogue: Option<&RunCatalogue>,
     discard: bool,
@@ -182,11 +182,11 @@ pub(crate) fn show_late_results(
 ) -> Result<(), Error> {
     // The list is read before the deletion, so that `--discard` shows what was stored until now. It deletes only the
     // results of runs that the catalogue does not know.
-    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late_results)?;
+    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::list_late_results)?;
     let mut left = Vec::new();
     if let Some(catalogue) = catalogue.filter(|_| discard) {
         catalogue.discard_late_results()?;
-        left = catalogue.late_results()?;
+        left = catalogue.list_late_results()?;
     }
     if json {
         return Ok(output.write_json(&late)?);
@@ -207,12 +207,12 @@ pub(crate) fn show_late_results(
     if discard {
         let deleted = sum_bytes(&late).saturating_sub(sum_bytes(&left));
         output.write_line(format_args!(
-            "{} of unknown runs were deleted. Results of known runs belong to their reports and stay.",
+            "Deleted: {} of late results of unknown runs. Results of known runs belong to their reports and stay.",
             format_bytes(deleted)
         ));
     }
     output.write_line(format_args!(
-        "At most {} per node and {} in total are kept.",
+        "At most {} of late results per node, and {} in total, are kept.",
         format_bytes(MAX_LATE_BYTES_OF_NODE),
         format_bytes(MAX_LATE)
     ));

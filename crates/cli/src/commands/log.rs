@@ -1,13 +1,13 @@
 //! `packetrig log`: captures continuously, as a service, on the machine that receives the copies of a link's frames.
 //!
-//! It uses the recorder of `packetrig capture`. A keeper adds the files to an index and removes old ones. The log
-//! notifies systemd when it listens (`notify`); TERM ends it, and HUP makes it begin another file.
+//! It uses the recorder of `packetrig capture`. A `LogKeeper` adds the files to an index and removes old files. The
+//! command notifies systemd when it listens (`notify`). SIGTERM ends it, and SIGHUP makes it begin another file.
 
 mod check;
 
 use super::notify;
 use super::recorded::{self, CaptureProgress, OpenReceiver};
-use crate::args::{BeginLog, DirectionArg, LogAction, LogArgs as Arguments, ReceiverArg};
+use crate::args::{BeginLog, CaptureBackEndArg, DirectionArg, LogAction, LogArgs as Arguments};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
@@ -44,17 +44,17 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let file = arguments.rotate_size.0;
     if arguments.keep.keep.is_some_and(|keep| keep.0 < 2 * file) {
         return Err(Error::Usage(
-            "--keep must have room for two files: one complete, one being written".into(),
+            "--keep must have room for two files of --rotate-size: one complete, one being written".into(),
         ));
     }
-    if arguments.back_end == ReceiverArg::Xdp && arguments.direction == DirectionArg::Both {
+    if arguments.back_end == CaptureBackEndArg::Xdp && arguments.direction == DirectionArg::Both {
         return Err(Error::Usage(
             "--direction both needs --back-end packet: xdp sees only frames that arrive".into(),
         ));
     }
-    let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
-    // The order matters: called after `count_hangups`, `latch_end_signals` would make HUP a request to end again.
-    signal::latch_end_signals()?;
+    let job = LogCommand { arguments, interface, expression: arguments.expression.join(" ") };
+    // The order matters: called after `count_hangups`, `record_end_signals` would make HUP a request to end again.
+    signal::record_end_signals()?;
     signal::count_hangups()?;
     let direction = match arguments.direction {
         DirectionArg::In => LoggedDirection::In,
@@ -62,9 +62,9 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     };
     let name = interface.to_string();
     let source = FrameLogSource { interface: &name, direction };
-    let keeper = LogKeeper::open_directory(directory, source, log_retention(arguments))?;
+    let keeper = LogKeeper::open_directory(directory, source, retention_from_log_arguments(arguments))?;
     let first_file = keeper.last_file() + 1;
-    // The numbers are read before the keeper moves into the recorder: the result says where this process began.
+    // The number is read before the keeper moves into the recorder: the result names the first frame of this process.
     let first_frame = keeper.next_frame();
     let outcome = job.open_interface_and_log(keeper, directory)?;
     if arguments.json {
@@ -78,7 +78,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     Ok(recorded::report_failure(outcome.summary.recorded.as_ref()))
 }
 
-fn log_retention(arguments: &BeginLog) -> LogRetention {
+fn retention_from_log_arguments(arguments: &BeginLog) -> LogRetention {
     LogRetention {
         limits: arguments.keep.to_limits(),
         file: arguments.rotate_size.0,
@@ -86,19 +86,19 @@ fn log_retention(arguments: &BeginLog) -> LogRetention {
     }
 }
 
-/// Counts of a log, and the numbers in the trailers of a tap that fed it.
+/// Counts of a log, and the frame numbers from the trailers that a tap has added to the frames.
 struct LogOutcome {
     summary: RecordSummary,
     numbers: TapNumbers,
 }
 
-struct LogJob<'a> {
+struct LogCommand<'a> {
     arguments: &'a BeginLog,
     interface: &'a PortLocation,
     expression: String,
 }
 
-impl LogJob<'_> {
+impl LogCommand<'_> {
     fn open_interface_and_log(&self, keeper: LogKeeper, directory: &Path) -> Result<LogOutcome, Error> {
         let program = if self.expression.trim().is_empty() {
             None
@@ -106,7 +106,7 @@ impl LogJob<'_> {
             Some(filter::compile_filter(&self.expression)?)
         };
         match self.arguments.back_end {
-            ReceiverArg::Packet => {
+            CaptureBackEndArg::Packet => {
                 // The kernel must not cut frames, because the trailer of a tap is at their end. The recorder cuts
                 // them to `--snap`.
                 let options = TapOptions {
@@ -120,7 +120,7 @@ impl LogJob<'_> {
                 let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
                 self.log_packets_until_end(open, keeper, directory)
             }
-            ReceiverArg::Xdp => {
+            CaptureBackEndArg::Xdp => {
                 // As above, frames must not be cut: the trailer of a tap is at the end of its frame.
                 let options = XdpTapOptions { filter: program, snap_len: None, pass: false };
                 let tap = XdpTap::open_interface(self.interface, &options)?;
@@ -147,7 +147,8 @@ impl LogJob<'_> {
         if let Some(remark) = describe_added_files(keeper.added_files()) {
             print_remark(format_args!("log: {remark}"));
         }
-        // Numbers of the tap's trailers continue from the earlier files of this log: a restart of the log must not look like a gap.
+        // The numbers in the tap's trailers continue from the earlier files of this log: a restart of the log must not
+        // look like a gap.
         let first = keeper.last_file() + 1;
         let known = keeper.tap_numbers();
         let spec = self.record_spec(directory, keeper.last_file());
@@ -160,7 +161,7 @@ impl LogJob<'_> {
             };
             print_remark(format_args!("log: listening on {}, first file {first}, {frames}", self.interface));
         }
-        // The manager is notified only now, because units ordered after this one may start the traffic.
+        // systemd is notified only now, because units ordered after this one may start the traffic.
         notify::notify_manager("READY=1");
         let limits = RecordLimits { frames: None, time: self.arguments.time };
         let hangups = Cell::new(0);
@@ -219,7 +220,7 @@ fn describe_added_files(files: u64) -> Option<String> {
 
 /// Returns the action that signals have requested. Several HUPs since the last call start one new file.
 fn take_signal_request(hangups: &Cell<u32>) -> RecordingRequest {
-    match (signal::first_end_signal(), signal::hangup_count()) {
+    match (signal::first_recorded_end_signal(), signal::hangup_count()) {
         // A request to end takes precedence: a new file requested by HUP would be empty.
         (Some(_), _) => RecordingRequest::End,
         (None, now) if now != hangups.replace(now) => RecordingRequest::Rotate,
@@ -231,8 +232,8 @@ fn build_account_row(what: &str, frames: u64) -> Vec<String> {
     vec![what.to_owned(), format_count(frames)]
 }
 
-/// One row per account, and one for each direction of a tap.
-fn format_result(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
+/// Formats the result: a row for each count of frames, and a row for each direction of the tap.
+fn format_result(job: &LogCommand<'_>, outcome: &LogOutcome) -> String {
     let LogOutcome { summary, numbers } = outcome;
     let counts = &summary.counts;
     let written = summary.recorded.as_ref().map_or(0, |recorded| recorded.written);
@@ -252,7 +253,7 @@ fn format_result(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
     text
 }
 
-/// The numbers in the trailers of a tap; empty if no frame has a trailer.
+/// Table of the frame numbers from the trailers of a tap; empty if no frame has a trailer.
 fn format_trailers_table(numbers: TapNumbers) -> String {
     let rows = DIRECTION_NAMES.iter().zip(numbers).filter_map(|(direction, numbered)| {
         let numbered = numbered?;

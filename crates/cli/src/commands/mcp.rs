@@ -1,41 +1,41 @@
-//! `packetrig mcp`: a server of the Model Context Protocol on standard input and output. Like `watch` it is only a client of the
-//! documented API, so an assistant can do what its user or token may do there, and nothing else.
+//! `packetrig mcp`: a server of the Model Context Protocol on standard input and output. Like `watch`, it is a client
+//! of the documented API of `packetrig serve`, so an assistant can do only what its user or token may do there.
 //!
 //! `protocol` builds the messages and `tools` the calls, without input or output. This module reads and writes the
-//! lines and has the connection.
+//! messages and makes the calls.
 
 mod protocol;
 mod tools;
 
-use super::watch::make_client;
+use super::watch::make_api_client;
 use crate::args::McpArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use packetrig_plan::Plan;
 use packetrig_server::client::{ApiAddress, ApiClient};
 use packetrig_units::message_with_causes;
-use protocol::answer_line;
+use protocol::answer_protocol_message;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Read as _, Write as _};
 use tools::ToolCall;
 
-/// Longest message, line end included: a plan with thousands of streams.
+/// Longest message in bytes, line end included. A plan with thousands of streams fits.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 
 pub(crate) fn serve_assistant(arguments: &Arguments) -> Result<CommandExit, Error> {
     let address = arguments.server.clone().unwrap_or_else(ApiAddress::default_server);
-    let client = make_client(address, &arguments.access)?;
+    let client = make_api_client(address, &arguments.access)?;
     let mut input = io::stdin().lock();
     // A client of this protocol ends its server by closing the input.
     while let Some(line) = read_message(&mut input)? {
-        if let Some(answer) = answer_line(&line, &|call| run_tool_call(&client, call)) {
+        if let Some(answer) = answer_protocol_message(&line, &|call| run_tool_call(&client, call)) {
             write_message(&answer)?;
         }
     }
     Ok(CommandExit::Ok)
 }
 
-/// The next line; `None` at the end of input.
+/// Reads the next line; `None` at the end of the input. Fails if the line is longer than [`MAX_LINE_BYTES`].
 fn read_message(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Error> {
     let mut line = Vec::new();
     let read = input.take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line);

@@ -1,4 +1,5 @@
-//! `packetrig meter`: meters flows at interfaces or in capture files and exports them, with a ledger that balances.
+//! `packetrig meter`: meters flows at interfaces or in capture files, exports or stores the records, and accounts for
+//! every packet in a ledger.
 
 mod options;
 mod outputs;
@@ -12,7 +13,7 @@ use crate::args::MeterArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::losses;
-use crate::output::{CommandOutput, print_failure, print_remark};
+use crate::output::{CommandOutput, print_deciding_error, print_remark};
 use crate::progress::LiveProgressLine;
 use crate::sandbox::{self, needs};
 use outputs::MeterOutputs;
@@ -37,13 +38,13 @@ const PROGRESS_LINE_INTERVAL_NS: u64 = 1_000_000_000;
 
 pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let options = options::meter_options(arguments)?;
-    // This comes before anything is created: the outputs read the limits again.
+    // The limits are checked before anything is created. The outputs read them again.
     directory_limits(&arguments.keep, arguments.directory.as_deref())?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::meter_program_needs(arguments)?)?
         .suppress_report_if(arguments.quiet);
     let accounts = MeterAccounts::new();
-    // This comes before the meter, so that an output that cannot be opened is reported before anything is metered.
+    // Outputs are opened before the meter starts, so that an output that cannot be opened is reported at once.
     let outputs = MeterOutputs::open_outputs(arguments, &options, &accounts)?;
     let alerts = outputs.alert_counts();
     let started = serve_metrics(arguments, &accounts, &alerts).and_then(|metrics| {
@@ -52,7 +53,7 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     let StartedMeter { metrics, meter } = match started {
         Ok(started) => started,
         Err(error) => {
-            // The outputs have threads already, which wait for workers that will never come.
+            // The threads of the outputs already wait for records of workers, which will never start.
             outputs.abandon_outputs(&accounts);
             return Err(error);
         }
@@ -83,7 +84,7 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     Ok(report_losses_and_choose_exit(&report, &failures, is_interrupted()))
 }
 
-/// A meter at work, with the server of its metrics.
+/// A running meter, with the server of its metrics if the user asked for one.
 struct StartedMeter {
     metrics: Option<MetricsResponder>,
     meter: RunningMeter,
@@ -110,7 +111,7 @@ fn report_meter_start(arguments: &Arguments, input: &MeterInput, metrics: Option
     let doing = if matches!(input, MeterInput::Files(_)) { "reading" } else { "listening on" };
     print_remark(format_args!("meter: {doing} {}", arguments.inputs.join(", ")));
     if let Some(name) = &arguments.of_group.group {
-        // Records carry the number only, so a collector cannot show the name.
+        // Records contain only the number of the group, so a collector cannot show its name.
         print_remark(format_args!(
             "meter: group {name} is shown as {:016x} at collectors",
             RecordOriginMark::group_number(name)
@@ -135,7 +136,7 @@ fn warn_of_interfaces_down(input: &MeterInput) {
     }
 }
 
-/// Shows progress until the source ends, the time is up, or a signal comes.
+/// Shows progress until the source has ended or failed, `--time` has passed, or a signal arrives.
 fn show_until_end(
     arguments: &Arguments,
     meter: &RunningMeter,
@@ -153,8 +154,8 @@ fn show_until_end(
     while !meter.has_ended_or_failed() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if !arguments.quiet {
-            // This is checked in each pass and not once a second: an operator waits for the moment when the
-            // active meter changes.
+            // Changes in the group are checked in each pass and not only once a second, because operators want to see
+            // at once when the active meter changes.
             said.report_group_changes(accounts);
         }
         if now_ns >= show_ns {
@@ -212,7 +213,7 @@ impl ReportedGroupState {
                 group.name, group.meter
             ));
         }
-        // The report remembers only the newest switches: of very many, the oldest are not reported.
+        // The report has only the newest changes of role. Older ones since the last call are not printed.
         let new = usize::try_from(group.switch_count.saturating_sub(self.switches)).unwrap_or(usize::MAX);
         let known = group.switches.len();
         for switch in &group.switches[known.saturating_sub(new)..] {
@@ -221,15 +222,15 @@ impl ReportedGroupState {
             print_remark(format_args!("meter: group {}: meter {} is {role}", group.name, group.meter));
         }
         if group.is_ready != self.is_ready {
-            let state = if group.is_ready { "ready".to_owned() } else { not_ready_text(&group) };
+            let state = if group.is_ready { "ready".to_owned() } else { describe_why_not_ready(&group) };
             print_remark(format_args!("meter: group {}: meter {} is {state}", group.name, group.meter));
         }
         *self = Self { has_begun: true, switches: group.switch_count, is_ready: group.is_ready };
     }
 }
 
-/// Describes why a meter cannot take over any more without a gap.
-fn not_ready_text(group: &GroupReport) -> String {
+/// Describes why a standby meter could no longer replace the active meter without losing packets.
+fn describe_why_not_ready(group: &GroupReport) -> String {
     let why = if group.is_blind {
         "its copy of the link is cut"
     } else if !group.can_export {
@@ -240,8 +241,8 @@ fn not_ready_text(group: &GroupReport) -> String {
     format!("not ready any more: {why}")
 }
 
-/// Waits until the workers have handed over their records, or until the outputs have sent them. After a
-/// signal the user wants the program to end, so a blocked output is given up sooner.
+/// Waits until `has_ended` returns true. After a signal the user wants the program to end, so threads wait for a
+/// shorter time for outputs that are blocked.
 fn await_meter_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
     while !has_ended() {
         if is_interrupted() {
@@ -252,15 +253,15 @@ fn await_meter_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
     }
 }
 
-/// Reports imbalances of the ledger and losses of outputs, and returns the exit code. A signal interrupts the reading of files.
-/// `--time` is no interruption, because the user asked for it. A meter at an interface always ends by a signal or by `--time`.
+/// Prints imbalances of the ledger and losses of outputs, and returns the exit code. Only a signal that stops the
+/// reading of files counts as an interruption: a meter at an interface always ends by a signal or by `--time`.
 fn report_losses_and_choose_exit(
     report: &LedgerReport,
     failures: &[String],
     has_signal: bool,
 ) -> CommandExit {
     for rule in &report.imbalances {
-        print_failure(format_args!(
+        print_deciding_error(format_args!(
             "the counters of the meter do not add up: {rule}; the result cannot be trusted"
         ));
     }
@@ -268,9 +269,9 @@ fn report_losses_and_choose_exit(
     report.outputs.iter().for_each(|output| losses.add_losses(&output.losses));
     let lost: Vec<String> = report.outputs.iter().flat_map(OutputReport::loss_lines).collect();
     for failure in report.damages.iter().chain(failures).chain(&lost) {
-        print_failure(failure);
+        print_deciding_error(failure);
     }
-    let of_outputs = losses::exit_for_losses(&losses);
+    let of_outputs = losses::choose_exit_for_losses(&losses);
     // An imbalance is worse than a failed output: then no number in the result can be trusted.
     if !report.imbalances.is_empty() {
         CommandExit::Inconclusive

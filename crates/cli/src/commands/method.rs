@@ -1,7 +1,7 @@
 //! `packetrig test METHOD`: runs a test method.
 //!
-//! The method orders trials; this module makes them, writes each to the journal, and stores the result. An interrupted method
-//! resumes from its journal, which holds everything that its trials need.
+//! The method requests trials; this module runs them, writes each to the journal, and stores the result. An interrupted
+//! test resumes from its journal, which holds everything that its trials need.
 
 mod hook;
 mod rig_doubt;
@@ -21,11 +21,11 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
-use crate::output::{CommandOutput, print_error};
+use crate::output::{CommandOutput, print_error_and_continue};
 use crate::page_opener::PageOpener;
 use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
-use packetrig_fleet_io::{EnginePlane, LocalExecutor};
+use packetrig_fleet_io::{EnginePlaneSource, LocalExecutor};
 use packetrig_method::journal::{self, MethodJournalEntry};
 use packetrig_method::{MethodOptions, MethodSession, StartedMethod};
 use packetrig_stats::port::BackEnd;
@@ -55,14 +55,14 @@ struct MethodHead {
     packetrig_version: String,
     id: String,
     name: String,
-    /// Nanoseconds since 1970 (UTC).
+    /// Time of the start, in nanoseconds since 1970 (UTC).
     started_wall_ns: u64,
     options: MethodOptions,
     setup: TestSetup,
 }
 
 impl MethodHead {
-    /// The head of a test that starts now.
+    /// Makes the head of a test that starts now, with a new id.
     fn new(name: String, options: MethodOptions, setup: TestSetup) -> Self {
         let started_wall_ns = clock::wall_clock_ns();
         Self {
@@ -99,12 +99,12 @@ struct TestSetup {
     commands: ShellCommands,
 }
 
-/// Options of the printed result and of its copies.
+/// Options of the output: the printed result, copies of its files, the screen and the page.
 struct ResultOutputOptions<'a> {
     form: MethodResultFormat,
     out: Option<&'a Path>,
     quiet: bool,
-    /// Show the trials on a screen.
+    /// Show the trials on the screen of `packetrig watch`.
     watch: bool,
     page: PageFlags,
     /// The program that opens the page, if the user asked for it.
@@ -119,7 +119,7 @@ struct ResultFileOptions<'a> {
     page: PageChoice,
 }
 
-/// Begins a test: from here on it is in the catalogue.
+/// Enters a new test in the catalogue, and makes it ready to run its first trial.
 fn begin_test(head: MethodHead, store: Option<&Path>) -> Result<RunningTest, Error> {
     let catalogue = open_catalogue(store)?;
     let line = serde_json::to_value(&head).map_err(|error| Error::Usage(error.to_string()))?;
@@ -133,7 +133,7 @@ fn begin_test(head: MethodHead, store: Option<&Path>) -> Result<RunningTest, Err
     Ok(RunningTest { session: MethodSession::new(head.options.start_method()?), head, draft, catalogue })
 }
 
-/// `packetrig test resume`.
+/// Runs `packetrig test resume`: continues a test that has no result yet, from its journal.
 pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if arguments.watch {
         ScreenThread::check_terminal()?;
@@ -152,8 +152,8 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
     }
     let mut session = MethodSession::new(head.options.start_method()?);
     for entry in &journal.trials {
-        // The method receives the journal's trials as if they were made now. It checks that each one is the
-        // trial that it would order.
+        // The method receives the journal's trials as if they were run now. It checks that each one is the
+        // trial that it would request.
         session.replay_trial(&entry.order, &entry.result).map_err(|error| Error::Usage(error.to_string()))?;
     }
     let usage = ResultOutputOptions {
@@ -162,7 +162,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
         quiet: arguments.quiet,
         watch: arguments.watch,
         page: arguments.page,
-        // The program is searched before the first trial: a missing program must not be noticed after hours.
+        // A missing program for pages is reported before the first trial, not after hours of trials.
         opener: arguments.page.open.then(PageOpener::find_program).transpose()?,
     };
     run_test_and_print_result(RunningTest { session, head, draft, catalogue }, store, &usage, output)
@@ -175,10 +175,10 @@ fn run_test_and_print_result(
     usage: &ResultOutputOptions<'_>,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let viewer = RunViewer::start_serving(&test.head.name, store);
     let screen = usage.watch.then(|| ScreenThread::open(viewer.address(), "test")).transpose()?;
-    // The screen shows the progress; lines would damage it.
+    // The screen shows the progress; printed lines would damage the screen.
     let quiet = usage.quiet || screen.is_some();
     let mut watcher = TerminalWatcher {
         quiet,
@@ -190,7 +190,7 @@ fn run_test_and_print_result(
     let kept = ResultFileOptions { out: usage.out, page: usage.page.page_choice() };
     let ended = test.run_test_to_end(store, kept, &mut watcher);
     if let Some(Err(error)) = screen.map(ScreenThread::close) {
-        print_error("test", error.full_message());
+        print_error_and_continue("test", error.full_message());
     }
     watcher.print_late_remarks();
     match ended? {
@@ -225,7 +225,7 @@ struct RunningTest {
 }
 
 impl RunningTest {
-    /// Makes the trials that are missing and stores the result.
+    /// Runs the remaining trials and stores the result. A stop or an error leaves the test so that it can be resumed.
     fn run_test_to_end(
         mut self,
         store: Option<&Path>,
@@ -247,9 +247,9 @@ impl RunningTest {
         self.finish_test(&runner, kept)
     }
 
-    /// Tells the watcher that the test can be resumed, if it has made a trial.
+    /// Tells the watcher that the test can be resumed, if a trial has been run.
     fn report_unfinished(&self, watcher: &mut dyn TestWatcher) {
-        // An empty journal is no loss: a new test takes as long as a resumed one.
+        // Without a finished trial there is nothing to resume: a new test takes as long.
         if self.draft.trials() > 0 {
             watcher.report_unfinished_test(&self.head.id);
         }
@@ -268,9 +268,11 @@ impl RunningTest {
         let (executor, limits) = match place {
             Some(place) => self.open_fleet_executor(&place, store)?,
             None => (
-                // Ports stay open between the trials, because many trials send for less time than opening takes
-                // (docs/decisions/0033-ports-between-runs.md).
-                TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().with_ports_kept_open()))),
+                // Ports stay open between the trials, because many trials send for less time
+                // than opening takes (docs/decisions/0033-ports-between-runs.md).
+                TrialExecutor::Here(Box::new(LocalExecutor(
+                    EnginePlaneSource::default().with_ports_kept_open(),
+                ))),
                 self.catalogue.read_rig_limits_of_kernel(&kernel::kernel_release_name())?,
             ),
         };
@@ -290,13 +292,13 @@ impl RunningTest {
         place: &FleetPlace,
         store: Option<&Path>,
     ) -> Result<(TrialExecutor, Vec<packetrig_stats::limit::RigLimit>), Error> {
-        let taken = FleetUnderControl::take_fleet_control(place, store, RunPolicies::default())?;
+        let taken = FleetUnderControl::become_fleet_controller(place, store, RunPolicies::default())?;
         let fleet = TrialFleet::from_controlled_fleet(taken, self.head.setup.waits_for_nodes);
         let limits = fleet.limits().to_vec();
         Ok((TrialExecutor::Fleet(Box::new(fleet)), limits))
     }
 
-    /// Makes trials until the method is over or the test is stopped.
+    /// Runs trials until the method needs no more or the test is stopped.
     fn run_all_trials(
         &mut self,
         runner: &mut TrialRunner,
@@ -311,8 +313,8 @@ impl RunningTest {
             let performed = runner.run_requested_trial(&order, &waits, watcher)?;
             let Some(result) = performed else { return Ok(()) };
             watcher.end_trial(&result);
-            // The trial is appended before the method receives its result: the journal has every result that
-            // the method has.
+            // The trial is appended before the method receives its result: the journal has every result
+            // that the method has.
             self.draft.append_trial(&MethodJournalEntry {
                 number,
                 started_wall_ns,
@@ -325,8 +327,8 @@ impl RunningTest {
     }
 
     fn finish_test(self, runner: &TrialRunner, kept: ResultFileOptions<'_>) -> Result<TestEnd, Error> {
-        // The trials are read from the disk and not from memory: after a resume, this process has made only
-        // some of them.
+        // The trials are read from the disk and not from memory: after a resume, this process has run
+        // only some of them.
         let journal = self.draft.read_journal::<MethodHead>()?;
         let test = Box::new(StoredTest::new(&self.head, &self.session, runner, &journal.trials));
         let mut files = test.result_files();

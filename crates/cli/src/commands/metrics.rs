@@ -1,4 +1,4 @@
-//! `--metrics` of the commands that show a live line: scrapers get the counts that were read last.
+//! `--metrics` of commands with a live progress line: each scrape gets the counts that were read last.
 
 use crate::args::ListenArg;
 use crate::error::Error;
@@ -9,14 +9,14 @@ use packetrig_program::metrics::MetricsResponder;
 use packetrig_units::exposition::MetricsText;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Serves the latest text that its command made. Dropping it ends the server.
+/// A server of metrics, which serves the latest text of its command. It ends when this value is dropped.
 pub(super) struct ServedMetrics {
     latest: Arc<Mutex<String>>,
     _responder: MetricsResponder,
 }
 
 impl ServedMetrics {
-    /// Starts to serve this text, if the user wants metrics.
+    /// Starts a server with this text; `None` if the user gave no address to listen at.
     pub(super) fn start_if_requested(
         command: &str,
         listen: Option<ListenArg>,
@@ -37,22 +37,26 @@ impl ServedMetrics {
     }
 }
 
-/// Counts of a capture or a log.
+/// Formats the counts of a capture or a log as Prometheus metrics.
 pub(super) fn format_recording_metrics(
     prefix: &'static str,
     interface: &str,
     counts: &RecordCounts,
 ) -> String {
     let mut text = MetricsText::with_prefix(prefix);
-    text.write_metric("info", "The interface of these frames.", |samples| {
+    text.write_metric("info", "The interface whose frames are recorded.", |samples| {
         samples.add_sample(&[("interface", interface)], 1_u64);
     });
     text.write_value("elapsed_seconds", "Time since the recording began.", counts.elapsed.as_secs_f64());
-    text.write_value("frames_total", "Frames that passed the filter and arrived here.", counts.frames);
-    text.write_value("bytes_total", "Bytes of these frames, FCS included.", counts.bytes);
+    text.write_value(
+        "frames_total",
+        "Frames that passed the filter and that the kernel delivered.",
+        counts.frames,
+    );
+    text.write_value("bytes_total", "Bytes of the frames in frames_total, FCS included.", counts.bytes);
     text.write_value(
         "merged_frames_total",
-        "Frames that were several packets on the wire and were merged.",
+        "Delivered frames that the kernel or the card had merged from several packets.",
         counts.merged,
     );
     text.write_metric("dropped_frames_total", "Frames that were dropped, by place.", |samples| {
@@ -63,7 +67,7 @@ pub(super) fn format_recording_metrics(
     text.into_text()
 }
 
-/// Accounts of a tap, by direction.
+/// Formats the counters of a tap, by direction, as Prometheus metrics.
 pub(super) fn format_tap_metrics(name: &str, accounts: &TapAccounts) -> String {
     let mut text = MetricsText::with_prefix("packetrig_tap_");
     text.write_metric("info", "The name of the tap.", |samples| samples.add_sample(&[("name", name)], 1_u64));
@@ -76,10 +80,10 @@ pub(super) fn format_tap_metrics(name: &str, accounts: &TapAccounts) -> String {
             }
         });
     };
-    write("received_frames_total", "Frames that arrived at a side.", &|way| Some(way.received));
-    write("received_bytes_total", "Bytes of these frames, without FCS.", &|way| Some(way.received_bytes));
+    write("received_frames_total", "Frames that arrived at an interface.", &|way| Some(way.received));
+    write("received_bytes_total", "Bytes of arrived frames, without FCS.", &|way| Some(way.received_bytes));
     write("made_frames_total", "Additional frames that an impairment made.", &|way| Some(way.made));
-    write("forwarded_frames_total", "Frames that the other side's driver accepted.", &|way| way.forwarded);
+    write("forwarded_frames_total", "Frames that the other interface accepted.", &|way| way.forwarded);
     text.write_metric("dropped_frames_total", "Frames that were not forwarded, by cause.", |samples| {
         for way in directions {
             // Causes that have not occurred are listed, too: a rate needs a first value to begin from.
@@ -89,12 +93,12 @@ pub(super) fn format_tap_metrics(name: &str, accounts: &TapAccounts) -> String {
             }
         }
     });
-    text.write_metric("mirrored_frames_total", "Copies that a mirror's driver took.", |samples| {
+    text.write_metric("mirrored_frames_total", "Copies that a mirror interface accepted.", |samples| {
         for (way, mirror) in directions.iter().flat_map(|way| way.mirrors.iter().map(move |m| (way, m))) {
             samples.add_sample(&[("from", &way.from), ("mirror", &mirror.to)], mirror.mirrored);
         }
     });
-    text.write_metric("lost_copies_total", "Copies that a mirror did not get.", |samples| {
+    text.write_metric("lost_copies_total", "Copies that a mirror interface did not get.", |samples| {
         for (way, mirror) in directions.iter().flat_map(|way| way.mirrors.iter().map(move |m| (way, m))) {
             let lost: u64 = mirror.dropped.values().sum();
             samples.add_sample(&[("from", &way.from), ("mirror", &mirror.to)], lost);

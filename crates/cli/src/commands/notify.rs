@@ -1,10 +1,11 @@
-//! Notifies a service manager of the state of this process: a line to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
+//! Notifies a service manager, such as systemd, of the state of this process: sends a line to the socket
+//! that `NOTIFY_SOCKET` names (sd_notify(3)).
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends the line if a service manager asks for it. Without one it does nothing.
+/// Sends the line to the service manager. Does nothing without a service manager (`NOTIFY_SOCKET` is not set).
 pub(super) fn notify_manager(line: &str) {
     if let Some(name) = std::env::var_os("NOTIFY_SOCKET") {
         send_to_manager(&name, line);

@@ -1,5 +1,5 @@
-//! `packetrig page`: past results, flows, logs, taps and the nodes of a fleet as a web page. It uses the
-//! server of `serve` without a tester, so nobody can start a test from the page.
+//! `packetrig page`: past results, flows, logs, taps and the nodes of a fleet as a web page. It uses the server of
+//! `packetrig serve` without the code that runs tests, so nobody can start a test from the page.
 
 use super::serve::access;
 use super::wait_for_interrupt;
@@ -13,7 +13,7 @@ use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_program::check_allowed_users;
 use packetrig_server::{
-    BoundAddresses, FactSource, IdentityFiles, RejectionObserver, ServedRig, ServerOptions,
+    BoundAddresses, IdentityFiles, RejectionObserver, RigPartSource, ServedRig, ServerOptions,
 };
 use packetrig_sys::owner::read_overflow_user;
 use packetrig_sys::signal;
@@ -25,7 +25,7 @@ pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Re
     access::check_somebody_may_connect(&options)?;
     let nodes = fleet_nodes(arguments)?;
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::page_program_needs(arguments)?)?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     opening.drop_rights()?;
     let rig = ServedRig {
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
@@ -53,13 +53,13 @@ pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Re
     Ok(CommandExit::Ok)
 }
 
-/// Nodes of the named fleet, or of the default one if it exists.
-fn fleet_nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
+/// Source of the nodes of the named fleet, or of the default fleet. `None` if no fleet is named and no default exists.
+fn fleet_nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn RigPartSource>>, Error> {
     let place = FleetPlace::from_arguments(&arguments.fleet)?;
     if fleet_place::is_directory_given(&arguments.fleet) {
         return Ok(Some(Arc::new(FleetNodes(place.require_existing()?))));
     }
-    Ok(place.exists().then(|| Arc::new(FleetNodes(place)) as Arc<dyn FactSource>))
+    Ok(place.exists().then(|| Arc::new(FleetNodes(place)) as Arc<dyn RigPartSource>))
 }
 
 fn server_options(arguments: &PageArgs) -> Result<ServerOptions, Error> {
@@ -69,9 +69,9 @@ fn server_options(arguments: &PageArgs) -> Result<ServerOptions, Error> {
     let is_local = arguments.listen.ip().to_canonical().is_loopback();
     Ok(ServerOptions {
         http: Some(arguments.listen),
-        // The page is HTTP only, and gRPC serves nothing that could be read here.
+        // gRPC has only the OTG API, which controls tests; this server runs none.
         grpc: None,
-        // A browser warns of a certificate that the server has made itself, which helps nobody on one machine.
+        // On the loopback interface TLS protects nothing, and browsers warn of a certificate that no authority signed.
         http_tls: !is_local || files.is_some(),
         identity: files.map(|(certificate, key)| IdentityFiles { certificate, key }),
         local_users: access::find_local_users(&arguments.allow_user),

@@ -12,11 +12,11 @@ use packetrig_plan::{BoundPlan, Plan, PlanParseOptions, PlanProblem, PlanProblem
 use packetrig_units::{BitRate, Blame};
 use serde::Serialize;
 
-/// Warning for a plan without measured flows; see [`measures_nothing`].
+/// Warning for a plan without measured flows; see [`has_only_unmeasured_flows`].
 pub(super) const NOTHING_MEASURED_WARNING: &str = "no flow has both a receiving port (`rx_names`, `--rx`) and metrics, so nothing is measured: the \
     verdict will be INCONCLUSIVE (exit code 7)";
 
-/// Speed of a link that does not report one, for explaining only.
+/// Speed that `plan explain` assumes for a link that does not report its speed.
 const ASSUMED_LINK_SPEED: BitRate = BitRate::new(10_000_000_000);
 
 pub(crate) fn run_plan_command(
@@ -66,17 +66,17 @@ fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit
     Ok(if read.is_ok() { CommandExit::Ok } else { CommandExit::Plan })
 }
 
-/// Warnings about the plan; a run of it prints the same ones.
+/// Warnings about the plan; a run of the plan prints the same warnings.
 fn plan_warnings(plan: &Plan) -> Vec<PlanProblem> {
     let mut warnings = plan.warnings.clone();
-    if measures_nothing(plan) {
+    if has_only_unmeasured_flows(plan) {
         warnings.push(PlanProblem::warning("flows", NOTHING_MEASURED_WARNING));
     }
     warnings
 }
 
 /// Returns true if the plan has flows and no receiver measures any of them, so that no criterion can be judged.
-pub(super) fn measures_nothing(plan: &Plan) -> bool {
+pub(super) fn has_only_unmeasured_flows(plan: &Plan) -> bool {
     !plan.streams.is_empty()
         && plan.streams.iter().all(|stream| !stream.metrics.enable || stream.rx.is_empty())
 }
@@ -137,7 +137,8 @@ struct ExplainablePlan {
     assumed: Vec<String>,
 }
 
-/// Binds the plan to the links of this machine. If it needs a speed that no link reports, it assumes one.
+/// Binds the plan to the links of this machine. If the plan depends on a link speed that is unknown, the speed
+/// [`ASSUMED_LINK_SPEED`] is used for all links of unknown speed.
 fn bind_plan_with_assumed_speeds(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
     let speeds = speeds::port_speeds(plan);
     // The plan is bound without assumptions first, so that a speed is assumed only where the plan depends on it.
@@ -146,9 +147,9 @@ fn bind_plan_with_assumed_speeds(plan: &Plan) -> Result<ExplainablePlan, PlanPro
         Err(refusal) => refusal,
     };
     let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED_LINK_SPEED))).collect();
-    // If the plan does not fit with assumed speeds either, the first problems are the ones to report.
+    // If the plan is not valid with assumed speeds either, the problems that were found without them are reported.
     let bound = plan.clone().bind_to_links(&with_assumed).map_err(|_| refusal)?;
-    // The message names all of these ports, even if nothing depends on them: the user sees every assumption.
+    // All ports of unknown speed are named, even if nothing depends on their speed: the user sees every assumption.
     let unknown = plan.ports.iter().zip(&speeds).filter(|(_, speed)| speed.is_none());
     Ok(ExplainablePlan { bound, assumed: unknown.map(|(port, _)| port.name.clone()).collect() })
 }

@@ -1,5 +1,5 @@
-//! `packetrig probe`: runs the commands of the crate `probe-cli`, and adds Parquet files to the formats of their records,
-//! and viewers while they run.
+//! `packetrig probe`: runs the commands of the crate `probe-cli`. Here they can also write their records to Parquet
+//! files, and `packetrig watch` can show the probes while they run.
 
 mod watched;
 

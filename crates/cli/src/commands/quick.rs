@@ -12,15 +12,15 @@ use std::path::Path;
 
 const DEFAULT_FRAME_SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
-/// Error text for hosts on several ports.
-pub(crate) const SINGLE_PAIR_ERROR: &str =
-    "hosts with addresses or a gateway need one sender and one receiver; a plan can have more";
+/// Error text for options that describe hosts, if there are several senders or receivers.
+pub(crate) const SINGLE_PAIR_ERROR: &str = "options for addresses and gateways need exactly one sender and one receiver; write a plan file for more ports";
 const DEFAULT_RUN_TIME: Nanos = Nanos::from_secs(10);
 
 /// Function that counts the ports of a fleet that match a location like `any-tx`.
 pub(crate) type PortCountFunction<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
-/// Makes the document that these flags describe. `fleet` counts the ports that `*all` stands for; without a fleet it is `None`.
+/// Makes the document that these flags describe. `fleet` counts the ports that `*all` stands for. Without a fleet it is
+/// `None`, and all ports are on this machine.
 pub(crate) fn plan_text_from_flags(
     flags: &QuickPlanFlags,
     fleet: Option<PortCountFunction<'_>>,
@@ -72,8 +72,8 @@ fn make_quick_plan(flags: &QuickPlanFlags, fleet: Option<PortCountFunction<'_>>)
     })
 }
 
-/// Prints a remark if the smallest frames of a mix are larger than usual.
-pub(crate) fn print_size_remark(size: Option<SizeArg>, has_vlan: bool, is_ipv6: bool) {
+/// Prints a remark if the smallest frames of a mix are larger than the usual 64 bytes.
+pub(crate) fn print_imix_size_remark(size: Option<SizeArg>, has_vlan: bool, is_ipv6: bool) {
     let least = quick::least_imix_size(has_vlan, is_ipv6);
     if matches!(size, Some(SizeArg::Imix)) && least > FrameSize::MIN {
         print_remark(format_args!(
@@ -87,7 +87,7 @@ fn port_locations(typed: &[PortText], fleet: Option<PortCountFunction<'_>>) -> R
     let mut locations = Vec::new();
     for PortText(text) in typed {
         match fleet {
-            // Repeats are written out, because a document lists its ports one by one.
+            // `any-LABEL*N` becomes N locations, because a document lists its ports one by one.
             Some(how_many) => locations.extend(quick::expand_copies(text, how_many).map_err(Error::Usage)?),
             // If an interface has this name, the text means the interface.
             None if text.starts_with("any-") && !is_interface(text) => {

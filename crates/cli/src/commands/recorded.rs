@@ -5,7 +5,7 @@ use crate::args::ListenArg;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_scaled, per_second};
-use crate::output::print_failure;
+use crate::output::print_deciding_error;
 use crate::progress::LiveProgressLine;
 use packetrig_engine::capture::record::{CaptureFileFormat, RecordCounts, RecordSummary, RecordingOutcome};
 use packetrig_plan::PortLocation;
@@ -14,10 +14,10 @@ use packetrig_units::Nanos;
 use serde_json::{Value, json};
 use std::fmt::Display;
 
-/// A receiver that listens, and facts from its opening.
+/// An open receiver, and facts that were read when it was opened.
 pub(super) struct OpenReceiver<R> {
     pub(super) receiver: R,
-    /// The receiver's clock offset for arrival times; the file must use the same one.
+    /// The receiver's clock offset for arrival times; the file must use the same offset.
     pub(super) offset: RealtimeOffset,
     pub(super) is_up: bool,
 }
@@ -34,11 +34,11 @@ struct CaptureMetrics {
     served: ServedMetrics,
     prefix: &'static str,
     interface: String,
-    /// Time at which the counts were last read.
+    /// Time since the start of the recording at which the metrics were last updated.
     looked: Nanos,
 }
 
-/// Interval between two readings of the counts of a capture.
+/// Interval between two updates of the metrics.
 const COUNT_READ_INTERVAL: Nanos = Nanos::from_millis(500);
 
 impl CaptureProgress {
@@ -120,7 +120,7 @@ pub(super) fn format_merges_line(counts: &RecordCounts, format: Option<CaptureFi
     match counts.merged {
         0 => String::new(),
         merged => format!(
-            "{} of the frames were merged from several packets, by this machine or its card{marked}\n",
+            "frames that this machine or its card had merged from several packets: {}{marked}\n",
             format_count(merged)
         ),
     }
@@ -151,6 +151,6 @@ pub(super) fn report_failure(recorded: Option<&RecordingOutcome>) -> CommandExit
         return CommandExit::Ok;
     };
     // The error is printed and not returned: the counts of written frames are still worth printing.
-    print_failure(format_args!("cannot write {}: {error}", path.display()));
+    print_deciding_error(format_args!("cannot write {}: {error}", path.display()));
     CommandExit::World
 }

@@ -87,7 +87,7 @@ fn print_survey_remarks(arguments: &Arguments, survey: &ReplaySurvey) {
     let frames = facts.frames;
     let fcs = if facts.has_fcs { ", FCS removed" } else { "" };
     print_remark(format_args!("{file}: {frames} frames, {} bytes, over {}{fcs}", facts.bytes, facts.span));
-    let doubts = survey.skipped.describe_reasons().into_iter().chain(survey.ending.replay_remark());
+    let doubts = survey.skipped.describe_reasons().into_iter().chain(survey.ending.describe_for_replay());
     // Some tools write files with the same time for all frames.
     let is_timeless = arguments.rate.is_none() && facts.frames > 1 && facts.span == Nanos::ZERO;
     let timeless = is_timeless.then(|| {

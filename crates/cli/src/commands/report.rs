@@ -1,4 +1,4 @@
-//! `packetrig report`: past runs and test methods from the catalogue.
+//! `packetrig report`: lists, shows, compares and removes the results of runs and test methods in the catalogue.
 
 mod diff;
 mod html;
@@ -11,7 +11,7 @@ pub(crate) use html::render_stored_page;
 use super::execution::open_catalogue_to_read;
 use super::kept;
 use crate::args::{
-    ListResults, OutputFormat, ReportAction, ReportArgs as Arguments, SinceArgs, UnfinishedArgs,
+    ListResults, ListUnfinishedArgs, OutputFormat, ReportAction, ReportArgs as Arguments, SinceArgs,
 };
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -27,13 +27,13 @@ use std::path::Path;
 const DEFAULT_RESULT_LIMIT: usize = 50;
 /// Names in the list are shortened in terminals with fewer columns than this.
 const NARROW_TERMINAL: usize = 120;
-/// Largest number of characters of a name in such a terminal.
-const LONGEST_NARROW_NAME: usize = 24;
+/// Largest number of characters of a name in a terminal narrower than [`NARROW_TERMINAL`].
+const MAX_NARROW_NAME_CHARACTERS: usize = 24;
 
 pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let Some(action) = arguments.action else {
         let (store, since) = (arguments.store, SinceArgs::default());
-        // `report` alone is `report list`: looking at past results is what most calls are for.
+        // `report` alone is `report list`: most users want to see past results.
         let default = ListResults { store, most: DEFAULT_RESULT_LIMIT, since, methods: false, json: false };
         return list_results(&default, output).map(|()| CommandExit::Ok);
     };
@@ -46,11 +46,11 @@ pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Re
         }
         ReportAction::Html { id, file, open, store } => {
             let catalogue = open_existing_catalogue(store.directory.as_deref(), &id)?;
-            html::write_result_page(&catalogue, &id, file, open, output)?;
+            html::write_and_print_result_page(&catalogue, &id, file, open, output)?;
         }
         ReportAction::Path { id, store } => {
             let catalogue = open_existing_catalogue(store.directory.as_deref(), &id)?;
-            output.write_line(result_directory(&catalogue, &id)?.display());
+            output.write_line(find_result_directory(&catalogue, &id)?.display());
         }
         ReportAction::Diff(arguments) => return diff::compare_results(&arguments, output),
         ReportAction::Trend(arguments) => return trend::show_trend(&arguments, output),
@@ -79,7 +79,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     let (most, since_ns) = (arguments.most, arguments.since.since_ns());
     let mut methods =
         catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_methods(most))?;
-    // The limit above keeps the newest methods, so it drops none that is newer than the ones that are listed.
+    // The catalogue has returned the newest methods, so the limit drops none that is newer than a listed one.
     methods.retain(|method| method.started_wall_ns >= since_ns);
     if arguments.methods {
         return methods::print_method_list(&methods, arguments.json, output);
@@ -91,9 +91,9 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     if arguments.json {
         return Ok(output.write_json(&runs)?);
     }
-    // This message differs from that for an empty catalogue, because older results may exist.
+    // An empty catalogue has another message, because here older results may exist.
     if runs.is_empty() && methods.is_empty() && since_ns > 0 {
-        output.write_line("no run and no method began in this time; `packetrig report list` shows all");
+        output.write_line("no run and no test began in this time; `packetrig report list` shows older ones");
         return Ok(());
     }
     if runs.is_empty() && methods.is_empty() {
@@ -108,22 +108,22 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
         let width = output.style().width();
         let is_narrow = width.is_some_and(|width| width < NARROW_TERMINAL);
         // A shortened name is more useful than none.
-        let longest_name = if is_narrow { LONGEST_NARROW_NAME } else { results::LONGEST_NAME };
+        let longest_name = if is_narrow { MAX_NARROW_NAME_CHARACTERS } else { results::LONGEST_NAME };
         let rows: Vec<_> = runs.iter().map(|run| run_summary_cells(run, longest_name)).collect();
-        // The id has the time, so a name is more useful than the start.
+        // The id contains the start time, so the name is more useful than the column with the start.
         let least_important = ["streams", "ended", "sent", "lost", "started (UTC)", "name"];
         output.write_text(format_fitted_table(width, &header, &rows, &least_important, "`--json`"));
     }
     methods::print_methods_section(&methods, output);
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::list_unlisted_runs)?;
-    kept::print_kept_runs_table(&kept, output);
+    kept::print_runs_without_report(&kept, output);
     kept::print_late_results(catalogue.as_ref(), output)
 }
 
-fn list_unfinished_results(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Result<(), Error> {
+fn list_unfinished_results(arguments: &ListUnfinishedArgs, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = open_catalogue_to_list(arguments.store.directory.as_deref())?;
     let catalogue = catalogue.as_ref();
-    let methods = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::unfinished_methods)?;
+    let methods = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::list_unfinished_methods)?;
     if arguments.methods && arguments.json {
         return Ok(output.write_json(&methods::resumable_methods(&methods))?);
     }
@@ -140,7 +140,7 @@ fn list_unfinished_results(arguments: &UnfinishedArgs, output: &mut CommandOutpu
             "there are no unfinished runs or methods: every run has its report, and every method its result",
         );
     }
-    kept::print_kept_runs_table(&kept, output);
+    kept::print_runs_without_report(&kept, output);
     methods::print_unfinished_methods(&methods, output);
     Ok(())
 }
@@ -192,18 +192,18 @@ fn show_result(
     Ok(())
 }
 
-/// Directory with the files of a result. A run that is still running, or was killed, has files but no
-/// report in the catalogue.
-fn result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
+/// Returns the directory with the files of a result. Also finds a run without a report, because it is still in
+/// progress or was killed.
+fn find_result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
     match find_stored_result(catalogue, id) {
-        // Only an unknown id is searched among the kept runs: an ambiguous id stays an error.
-        Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_kept_run(id)?.directory),
+        // Only an unknown id is searched among the runs without a report: an ambiguous id stays an error.
+        Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_unlisted_run(id)?.directory),
         found => Ok(found?.directory().to_owned()),
     }
 }
 
 fn discard_result(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Result<(), Error> {
-    // Runs and methods have ids of one form, so an id that is no run may be a method.
+    // Runs and methods have ids of the same form, so an id that belongs to no run may belong to a method.
     match kept::discard_run(catalogue, id, output) {
         Err(Error::Store(StoreError::Unknown(_))) => methods::discard_method(catalogue, id, output),
         done => done,
@@ -223,7 +223,7 @@ fn open_catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, 
     }
 }
 
-/// Opens the catalogue to find a run in it. Without a catalogue the run is unknown.
+/// Opens the catalogue to find the run `id`. Without a catalogue, the error says that this run is unknown.
 fn open_existing_catalogue(store: Option<&Path>, id: &str) -> Result<RunCatalogue, Error> {
     open_catalogue_to_list(store)?.ok_or_else(|| unknown_run_error(id))
 }
@@ -235,7 +235,7 @@ fn unknown_run_error(id: &str) -> Error {
     StoreError::Unknown(id.to_owned()).into()
 }
 
-/// Finds the run with that id, or the newest for `last`.
+/// Finds the run by its id, the beginning of its id, or its name; `last` means the newest run.
 pub(crate) fn find_run(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary, Error> {
     if id != "last" {
         return Ok(catalogue.find_run(id)?);
@@ -244,10 +244,10 @@ pub(crate) fn find_run(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary,
     newest.ok_or_else(|| unknown_run_error(id))
 }
 
-/// Finds the run or method with that id, or the newest for `last`.
+/// Finds the run or method by its id, the beginning of its id, or its name; `last` means the newest of all.
 fn find_stored_result(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, Error> {
     if id != "last" {
         return Ok(catalogue.find_stored_result(id)?);
     }
-    catalogue.newest_stored_result()?.ok_or_else(|| unknown_run_error(id))
+    catalogue.find_newest_stored_result()?.ok_or_else(|| unknown_run_error(id))
 }

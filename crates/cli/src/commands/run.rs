@@ -14,12 +14,13 @@ pub(crate) fn run_plan(arguments: Arguments, output: &mut CommandOutput) -> Resu
         let document = PlanText::read_file(file)?;
         return execute_document(document, arguments, output);
     }
-    match find_fleet_for_all(&arguments)? {
-        // `*all` needs all nodes of the fleet. To print a plan it is enough to listen to them; to run it, this process leads them.
+    match find_fleet_if_all_is_used(&arguments)? {
+        // `*all` stands for ports of all nodes. To print the plan, it is enough to listen to the nodes. To run it, this
+        // process becomes their controller.
         None => execute_document(document_from_flags(&arguments)?, arguments, output),
         Some(place) if arguments.execution.print_plan => {
             let members = super::fleet::read_fleet_members(&place)?;
-            let document = document_for_members(&arguments, &|label| {
+            let document = make_plan_for_members(&arguments, &|label| {
                 places::count_labelled_ports_in_fleet(label, &members)
             })?;
             execute_document(document, arguments, output)
@@ -44,14 +45,14 @@ fn execute_document(
     execution::execute_request(&request, output)
 }
 
-/// Refuses options that only a fleet obeys if the plan runs on this machine.
+/// Fails if the plan runs on this machine and an option is given that has an effect only on a fleet.
 pub(crate) fn check_fleet_options(arguments: &ExecutionArgs, document: &PlanText) -> Result<(), Error> {
     let options = [
         (arguments.start_with.is_some(), "--start-with"),
         (arguments.go_on, "--go-on"),
         (arguments.wait_for_nodes, "--wait-for-nodes"),
     ];
-    // The plan is read only with one of these options, because finding the fleet needs the whole document.
+    // Without these options, the plan is not read here: to find the fleet, the whole document must be parsed.
     let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) else { return Ok(()) };
     match execution::find_fleet(&arguments.fleet, &document.text)? {
         Some(_) => Ok(()),
@@ -59,8 +60,8 @@ pub(crate) fn check_fleet_options(arguments: &ExecutionArgs, document: &PlanText
     }
 }
 
-/// The fleet, if the flags contain `any-LABEL*all`: its nodes decide the number of ports.
-fn find_fleet_for_all(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
+/// The fleet, if a port of the flags ends in `*all`: the nodes of the fleet then decide the number of ports.
+fn find_fleet_if_all_is_used(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     let flags = &arguments.flags;
     let place = find_fleet_place(arguments)?;
     let says_all = flags.tx.iter().chain(&flags.rx).any(|port| port.0.ends_with("*all"));
@@ -77,7 +78,7 @@ fn find_fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> 
 /// The document for flags that do not contain `any-LABEL*all`.
 fn document_from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
     let flags = &arguments.flags;
-    super::quick::print_size_remark(flags.size, flags.vlan.is_some(), flags.sends_ipv6());
+    super::quick::print_imix_size_remark(flags.size, flags.vlan.is_some(), flags.sends_ipv6());
     match find_fleet_place(arguments)? {
         None => super::quick::plan_text_from_flags(&arguments.flags, None),
         // No ports are counted here: only `*all` needs a number, and another function handles it.
@@ -85,14 +86,15 @@ fn document_from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
     }
 }
 
-fn document_for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<PlanText, Error> {
+fn make_plan_for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<PlanText, Error> {
     super::quick::plan_text_from_flags(
         &arguments.flags,
         Some(&|group: &str| Some(how_many(group.trim_start_matches("any-")))),
     )
 }
 
-/// Becomes the controller first: a controller knows which nodes belong to a group only after it has asked all of them.
+/// Becomes a controller of the fleet, makes the plan and runs it. The plan comes second, because only a controller
+/// knows the ports and labels of all nodes.
 fn execute_with_all_nodes(
     place: &FleetPlace,
     arguments: Arguments,
@@ -100,14 +102,14 @@ fn execute_with_all_nodes(
 ) -> Result<CommandExit, Error> {
     let policies = execution::fleet_policies(&arguments.execution);
     let store = arguments.execution.record.store.directory.clone();
-    let taken = FleetUnderControl::take_fleet_control(place, store.as_deref(), policies)?;
-    // These nodes are named, because without them a group of all nodes is smaller than the user expects.
-    for node in taken.fleet().nodes_never_heard() {
+    let taken = FleetUnderControl::become_fleet_controller(place, store.as_deref(), policies)?;
+    // Nodes that have never reported are named, because `*all` has fewer ports without them than the user expects.
+    for node in taken.fleet().enrolled_nodes_without_hello() {
         print_remark(format_args!(
-            "node {node} was admitted but has never reported; no group includes it yet"
+            "node {node} was admitted but has never reported, so `*all` does not include its ports"
         ));
     }
-    let document = document_for_members(&arguments, &|label| taken.fleet().count_labelled_ports(label))?;
+    let document = make_plan_for_members(&arguments, &|label| taken.fleet().count_labelled_ports(label))?;
     let request = ExecutionRequest {
         seed: arguments.seed,
         ..ExecutionRequest::from_arguments(document, arguments.execution)

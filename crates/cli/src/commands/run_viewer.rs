@@ -1,8 +1,8 @@
-//! Lets other programs of the same user watch the run of this process without `packetrig serve`. It serves the live page and its
-//! API on a free port of the loopback interface. `packetrig watch` finds the port by an announcement file.
+//! Lets other programs of the same user watch the run of this process without `packetrig serve`. It serves the live
+//! page and its API on a free port of the loopback interface. `packetrig watch` reads the port in an announcement file.
 //!
-//! Invariant: a run does not depend on its viewers. If they cannot be served, for example because the loopback interface is down,
-//! the run goes on without them.
+//! Invariant: a run does not depend on its viewers. If the page cannot be served, for example because the loopback
+//! interface is down, the run goes on without viewers.
 
 use super::serve::access;
 use crate::archive::CatalogueArchive;
@@ -21,9 +21,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Kind of the announcements in the directory for files of running processes.
+/// Name of the directory of announcement files in the runtime directory.
 const RUN_ANNOUNCEMENT_KIND: &str = "runs";
-/// Time that requests in progress have to end when the run is over: its result must not wait for viewers.
+/// Time for requests in progress to end when the run is over: the result of the run must not wait long for viewers.
 const REQUEST_GRACE_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of connections of viewers. A browser opens about six for one page.
 const MAX_VIEWER_CONNECTIONS: usize = 32;
@@ -61,7 +61,7 @@ impl RunViewer {
         }
     }
 
-    /// Address of the page, if viewers are served.
+    /// Address of the page; `None` if the page cannot be served.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(|server| server.address)
     }
@@ -78,7 +78,7 @@ pub(crate) struct ViewerServer {
 }
 
 impl ViewerServer {
-    /// Serves viewers of this rig, and announces them under this name. `None` if that is not possible.
+    /// Starts a server for viewers, and announces the run under this name. `None` if the server cannot start.
     pub(crate) fn start(rig: ServedRig, name: &str) -> Option<Self> {
         let options = server_options()?;
         let (stop, stopped) = channel::<()>();
@@ -100,8 +100,8 @@ impl ViewerServer {
     }
 }
 
-/// Serves until the other end of `stopped` is closed; no message is ever sent through it.
-/// `bound` receives the address.
+/// Serves until the sender of `stopped` is dropped, which never sends a message. The address of the server is sent
+/// through `bound`.
 fn serve_until_closed(
     options: ServerOptions,
     rig: ServedRig,
@@ -130,24 +130,25 @@ impl Drop for ViewerServer {
     }
 }
 
-/// Plain HTTP on loopback, for this user and root. The kernel names the user of each connection, so no token is needed.
+/// Plain HTTP on the loopback interface, for this user and root. The kernel tells which user has opened a connection,
+/// so no token is needed.
 fn server_options() -> Option<ServerOptions> {
     Some(ServerOptions {
         http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
         grpc: None,
         http_tls: false,
-        local_users: Some(access::users_with_own(&[]).ok()?),
+        local_users: Some(access::add_own_user_and_root(&[]).ok()?),
         most_connections: MAX_VIEWER_CONNECTIONS,
         grace: REQUEST_GRACE_TIME,
         ..ServerOptions::default()
     })
 }
 
-/// A run that can be watched.
+/// Contents of an announcement file: a run that can be watched.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct AnnouncedRun {
     pub(crate) address: SocketAddr,
-    /// Network namespace of the address, by its inode.
+    /// Inode of the network namespace in which the server listens.
     netns: u64,
     pub(crate) process: u32,
     pub(crate) name: String,
@@ -155,7 +156,8 @@ pub(crate) struct AnnouncedRun {
     pub(crate) started_ms: u64,
 }
 
-/// The file that names a run. It is valid while its process holds the lock beside it: a process number may be used again.
+/// An announcement file. It is valid as long as its process holds the lock file beside it. The process number alone
+/// would not do, because the kernel uses such numbers again.
 #[derive(Debug)]
 struct RunAnnouncement {
     path: PathBuf,
@@ -196,7 +198,7 @@ fn announcement_directory() -> PathBuf {
 /// Removes an announcement and its lock. An announcement that stays behind is harmless: no process holds its lock.
 fn remove_announcement(path: &Path) {
     drop(runtime_directory::remove_file(path));
-    drop(runtime_directory::remove_file(&runtime_directory::lock_path(path)));
+    drop(runtime_directory::remove_file(&runtime_directory::update_lock_path(path)));
 }
 
 fn announcement_paths() -> Vec<PathBuf> {
@@ -209,7 +211,8 @@ fn announcement_paths() -> Vec<PathBuf> {
 
 /// Removes the announcements of processes that were killed.
 fn remove_stale_announcements() {
-    for path in announcement_paths().into_iter().filter(|path| !runtime_directory::is_file_held(path)) {
+    for path in announcement_paths().into_iter().filter(|path| !runtime_directory::is_locked_for_update(path))
+    {
         remove_announcement(&path);
     }
 }
@@ -220,7 +223,7 @@ fn read_announcement(path: &Path) -> Option<AnnouncedRun> {
 
 /// The runs of this user that can be watched from this network namespace now, the latest first.
 pub(crate) fn announced_runs() -> Vec<AnnouncedRun> {
-    let held = announcement_paths().into_iter().filter(|path| runtime_directory::is_file_held(path));
+    let held = announcement_paths().into_iter().filter(|path| runtime_directory::is_locked_for_update(path));
     let netns = own_netns_inode();
     let mut runs: Vec<AnnouncedRun> =
         held.filter_map(|path| read_announcement(&path)).filter(|run| Some(run.netns) == netns).collect();

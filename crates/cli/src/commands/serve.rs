@@ -1,10 +1,10 @@
-//! `packetrig serve`: the OTG API on this machine's ports. Each configuration is an ordinary run, whose result goes into the
-//! catalogue when the next configuration replaces it.
+//! `packetrig serve`: the OTG API for the ports of this machine or of a fleet. Each configuration is an ordinary run.
+//! Its result is stored in the catalogue when the next configuration replaces it, or when the server ends.
 
 pub(super) mod access;
 
 use super::execution::open_catalogue;
-use super::kept::RunRemarks;
+use super::kept::RunEventReporter;
 use super::method::{MethodRunner, ServedTestTerms};
 use super::{fleet, wait_for_interrupt};
 use crate::archive::{CatalogueArchive, FleetNodes};
@@ -22,9 +22,9 @@ use packetrig_fleet_io::served::{MachineRuns, ServedTerms};
 use packetrig_program::check_allowed_users;
 use packetrig_report::{AcceptanceCriteria, RunId};
 use packetrig_server::{
-    BoundAddresses, FactSource, IdentityFiles, RejectionObserver, ServedRig, ServerOptions, TestConsole,
+    BoundAddresses, IdentityFiles, RejectionObserver, RigPartSource, ServedRig, ServerOptions, TestConsole,
 };
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::owner::read_overflow_user;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::{clock, memory, netns, signal};
@@ -38,9 +38,9 @@ const CONFIGURATION_DRAIN_TIME: Nanos = Nanos::from_millis(20);
 const FLEET_DRAIN_TIME: Nanos = Nanos::from_millis(100);
 
 pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
-    // are sent and received without allocation.
-    memory::limit_to_one_heap();
+    // Each run starts and ends threads. One heap for all threads keeps the process from growing. Frames never wait for
+    // its lock, because they are sent and received without allocation.
+    memory::limit_to_one_malloc_arena();
     check_allowed_users(&arguments.allow_user, read_overflow_user(), Some("--token-file"))?;
     check_arguments(arguments)?;
     let options = server_options(arguments)?;
@@ -49,19 +49,20 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
         fleet::request_sender_priority();
     }
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_program_needs(arguments)?)?;
-    signal::latch_end_signals()?;
-    // This comes before the server accepts clients: a server that cannot store results must not run tests.
+    signal::record_end_signals()?;
+    // The catalogue is opened before the server accepts clients: a server that cannot store results must run no test.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    // A controller of a fleet opens no ports, so it gives up all rights; runs on this machine need a thread that keeps them.
+    // A controller of a fleet opens no ports, so it gives up all rights. Runs on this machine need a thread
+    // that keeps its rights.
     if arguments.on_fleet {
         let place = FleetPlace::from_arguments(&arguments.fleet)?.require_existing()?;
-        // This comes before the first message of a node is read.
+        // The rights are given up before the first message of a node is read.
         opening.drop_rights()?;
-        // The threads of the API have fewer rights, and so would the threads that they start.
+        // This thread starts the threads of tests: the API's threads would pass their fewer rights on to them.
         let thread = Arc::new(ResidentThread::start_thread_here("methods")?);
         let runs =
             fleet::open_served_runs(&place, catalogue, build_served_terms(arguments, FLEET_DRAIN_TIME))?;
-        let methods = method_runner(arguments, Some(&place), thread);
+        let methods = build_method_runner(arguments, Some(&place), thread);
         return serve_until_signal(arguments, options, (runs, methods), output);
     }
     // Results are stored through a second connection, so that storing one run and beginning the next do not
@@ -69,13 +70,13 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
     let thread = Arc::new(opening.drop_rights_outside_rig_namespaces(&netns::list_named_namespaces())?);
     let terms = build_served_terms(arguments, CONFIGURATION_DRAIN_TIME);
-    let methods = method_runner(arguments, None, Arc::clone(&thread));
-    let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunRemarks::default()));
+    let methods = build_method_runner(arguments, None, Arc::clone(&thread));
+    let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunEventReporter::default()));
     serve_until_signal(arguments, options, (runs, methods), output)
 }
 
 /// Makes the runner of the test methods that clients start.
-fn method_runner(
+fn build_method_runner(
     arguments: &ServeArgs,
     fleet: Option<&FleetPlace>,
     thread: Arc<ResidentThread>,
@@ -90,11 +91,11 @@ fn method_runner(
     Arc::new(MethodRunner::new(terms, thread))
 }
 
-/// Options that all runs of this server share.
+/// Makes the function that returns the options of a new run of this server, with a new id and a new tag key.
 fn build_served_terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
     let seed = arguments.seed.unwrap_or_else(identity::random_seed);
     let back_end = arguments.back_end.map(Into::into);
-    // On a fleet this has no effect: each node's owner confirms its interfaces.
+    // On a fleet `confirmed` has no effect: the owner of each node confirms its interfaces.
     let confirmed: Vec<String> = arguments.confirm.iter().map(ToString::to_string).collect();
     let options = move || {
         let started = clock::wall_clock_ns();
@@ -102,12 +103,12 @@ fn build_served_terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
             run: RunId(identity::run_id(started, identity::random_number())),
             name: "serve".to_owned(),
             started_wall_ns: started,
-            terms: RunTerms {
+            terms: SharedRunOptions {
                 tag_key: identity::random_number(),
                 seed,
                 back_end,
                 steered: true,
-                ..RunTerms::default()
+                ..SharedRunOptions::default()
             },
             confirmed: confirmed.clone(),
             capture_dir: None,
@@ -118,13 +119,13 @@ fn build_served_terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
     ServedTerms { options: Box::new(options), seed }
 }
 
-/// Interfaces by the locations that documents use for them.
+/// Returns the interface for each location name of `--port`; documents use these names.
 fn location_aliases(arguments: &ServeArgs) -> BTreeMap<String, String> {
     let ports = arguments.ports.iter();
     ports.map(|alias| (alias.location.clone(), alias.interface.to_string())).collect()
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal comes, then ends the test and the run in progress properly.
 fn serve_until_signal<R: RunSource>(
     arguments: &ServeArgs,
     options: ServerOptions,
@@ -150,7 +151,7 @@ fn serve_until_signal<R: RunSource>(
         },
         wait_for_interrupt,
     );
-    // This happens after an error too: the last run ends properly, and its result is stored.
+    // Also after an error of the server, the last run ends properly and its result is stored.
     methods.stop_test_and_wait();
     console.shut_down();
     served?;
@@ -158,7 +159,7 @@ fn serve_until_signal<R: RunSource>(
 }
 
 /// Nodes of the fleet whose ports are served; `None` without a fleet.
-fn fleet_nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
+fn fleet_nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn RigPartSource>>, Error> {
     if !arguments.on_fleet {
         return Ok(None);
     }
@@ -174,7 +175,7 @@ fn check_arguments(arguments: &ServeArgs) -> Result<(), Error> {
     let has_tls = (!arguments.no_http && !arguments.plain_http) || (!arguments.no_grpc && arguments.grpc_tls);
     if arguments.cert.is_some() && !has_tls {
         return Err(Error::Usage(
-            "--cert and --key have no effect without TLS: drop --plain-http, or add --grpc-tls".into(),
+            "--cert and --key have no effect without TLS: serve HTTPS, or add --grpc-tls to gRPC".into(),
         ));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! `packetrig tap`: copies the frames of a link without changing them, and shows or stops
-//! taps that run (docs/decisions/0013-the-tap.md).
+//! `packetrig tap`: forwards the frames between two interfaces, copies them to mirrors or a file, and impairs them if
+//! the user asks for it. Also shows and stops running taps (docs/decisions/0013-the-tap.md).
 
 mod found;
 mod impair;
@@ -8,10 +8,10 @@ mod show;
 
 use super::metrics::{self, ServedMetrics};
 use super::{is_interrupted, notify, recorded};
-use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorArg, TapAction, TapArgs as Command};
+use crate::args::{BeginTap as Arguments, MirrorArg, TapAction, TapArgs as Command, TapBackEndArg};
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, print_failure, print_remark};
+use crate::output::{CommandOutput, print_deciding_error, print_remark};
 use crate::progress::LiveProgressLine;
 use impair::TapImpairments;
 use packetrig_engine::capture::record::RecordingOutcome;
@@ -20,13 +20,13 @@ use packetrig_link_io::tap::{
     EndedTapResult, MirrorSpec, RunningTap, TapAccounts, TapMethod, TapSpec, TapState,
 };
 use packetrig_sys::{clock, signal};
-use refusing::RefusingSides;
+use refusing::RefusingInterfaceWatch;
 
 /// Interval between two checks of the tap's links.
 const LINK_CHECK_INTERVAL_NS: u64 = 20_000_000;
 /// Interval between two progress lines.
 const PROGRESS_LINE_INTERVAL_NS: u64 = 1_000_000_000;
-/// Longest wait for carriers of a tap that is left to the kernel.
+/// Longest wait for the carriers of a tap's interfaces before the tap is left to the kernel.
 const DETACH_TIMEOUT_NS: u64 = 5_000_000_000;
 
 pub(crate) fn run_tap(command: &Command, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -38,11 +38,11 @@ pub(crate) fn run_tap(command: &Command, output: &mut CommandOutput) -> Result<C
 }
 
 fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let spec = tap_spec(arguments)?;
+    let spec = build_tap_spec(arguments)?;
     let prepared = TapImpairments::prepare_impairments(&arguments.impair)?;
     let (impairments, treatments) = prepared.map(|all| (all.impairments, all.treatments)).unzip();
-    // This comes before the interfaces change: from here on a signal ends the tap, and the interfaces are restored.
-    signal::latch_end_signals()?;
+    // Signals are caught before the interfaces change: from here on a signal ends the tap and restores the interfaces.
+    signal::record_end_signals()?;
     let mut tap = RunningTap::begin_tap_with_treatments(&spec, treatments)?;
     let state = tap.state().clone();
     print_start_remarks(arguments, &state);
@@ -50,10 +50,10 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
         return leave_forwarding_to_kernel(arguments, tap, &state);
     }
     run_until_end(arguments, &mut tap)?;
-    // The tap is ended here and not by drop: only `end_tap` returns whether the accounts balance.
+    // The tap is ended here and not by drop: only `end_tap` returns whether its counters contradict each other.
     let mut ended = tap.end_tap()?;
-    // This comes after `end_tap`, which drops the treatments: only then are their accounts final.
-    let impaired = impairments.map(TapImpairments::finish_impair_accounts).transpose()?;
+    // `end_tap` drops the treatments; only after that are the accounts of the impairments final.
+    let impaired = impairments.map(TapImpairments::read_final_impair_accounts).transpose()?;
     ended.imbalances.extend(impaired.iter().flat_map(|impaired| impaired.imbalances.iter().cloned()));
     let impaired = impaired.as_ref().map(|impaired| &impaired.accounts);
     if arguments.json {
@@ -67,11 +67,11 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
     Ok(report_imbalances_and_choose_exit(&ended))
 }
 
-fn tap_spec(arguments: &Arguments) -> Result<TapSpec, Error> {
+fn build_tap_spec(arguments: &Arguments) -> Result<TapSpec, Error> {
     let Some((a, b)) = arguments.a.as_ref().zip(arguments.b.as_ref()) else {
         return Err(Error::Usage("a tap needs two interfaces: packetrig tap A B".into()));
     };
-    // `--to` is for the mirrors that name no station.
+    // `--to` is the destination MAC address for mirrors that name none.
     let station = arguments.to.map(|mac| mac.0);
     let mirrors = arguments.mirror.iter();
     let mirrors =
@@ -89,8 +89,8 @@ fn tap_spec(arguments: &Arguments) -> Result<TapSpec, Error> {
         trailer: arguments.trailer,
         capture: arguments.capture.clone(),
         way: arguments.back_end.map(|name| match name {
-            ForwarderArg::Xdp => TapMethod::Xdp,
-            ForwarderArg::Packet => TapMethod::Packet,
+            TapBackEndArg::Xdp => TapMethod::Xdp,
+            TapBackEndArg::Packet => TapMethod::Packet,
         }),
         fail_closed: arguments.fail_closed,
         link_state: !arguments.no_link_state,
@@ -109,7 +109,7 @@ fn print_start_remarks(arguments: &Arguments, state: &TapState) {
     print_remark(format_args!("tap: {} starts between {} and {}", state.name, a.location, b.location));
 }
 
-/// Reports once that the tap is ready and, before that, once which carriers it waits for.
+/// Reports once that the tap is ready. If it is not ready at first, reports once which interfaces lack a carrier.
 struct TapReadiness<'a> {
     state: &'a TapState,
     is_quiet: bool,
@@ -124,7 +124,7 @@ impl<'a> TapReadiness<'a> {
         Self { state, is_quiet: arguments.quiet, is_told: false, tell_waiting_ns }
     }
 
-    /// Reports the state if it is new. Called after each check of the links.
+    /// Reports a change of the state. Called after each check of the links.
     fn report_state(&mut self, tap: &RunningTap) {
         if self.is_told {
             return;
@@ -137,14 +137,15 @@ impl<'a> TapReadiness<'a> {
             self.tell_waiting_ns = u64::MAX;
             let sides = tap.waiting_sides().join(" and ");
             print_remark(format_args!(
-                "tap: not ready: no carrier at {sides}: bring up the other end of its cable; until then frames for it \
-                 or from it are lost"
+                "tap: not ready: no carrier at {sides}; bring up the other end of the cable. Frames from or \
+                 to an interface without a carrier are lost"
             ));
         }
     }
 }
 
-/// Scripts and tests begin to send after this line, so it comes only when a frame would be forwarded.
+/// Reports that the tap is ready. Scripts begin to send after this line, so it must not come
+/// before frames are forwarded.
 fn announce_ready(state: &TapState, is_quiet: bool) {
     // `--quiet` suppresses lines for people, not the notice to the service manager.
     notify::notify_manager("READY=1");
@@ -160,7 +161,8 @@ fn announce_ready(state: &TapState, is_quiet: bool) {
     print_remark(format_args!("tap: forwarding with back end {}: {}; it {death}", state.way, state.why));
 }
 
-/// Leaves the forwarding to the kernel, if the back end can do that, as soon as it is ready.
+/// Detaches the tap: waits until it is ready, but at most [`DETACH_TIMEOUT_NS`], and leaves the forwarding to the
+/// kernel. Fails with the packet back end, because that forwards in this process.
 fn leave_forwarding_to_kernel(
     arguments: &Arguments,
     mut tap: RunningTap,
@@ -168,14 +170,14 @@ fn leave_forwarding_to_kernel(
 ) -> Result<CommandExit, Error> {
     // With this back end, rings in this process forward, so nothing would be left in the kernel.
     if state.way == TapMethod::Packet {
-        // The tap is ended properly first, so that the interfaces are as before.
+        // The tap is ended properly first, which restores the interfaces.
         let why = state.why.clone();
         tap.end_tap()?;
         let refusal = packetrig_link_io::tap::TapRefusal::NeedsProcess(why);
         return Err(packetrig_link_io::Error::from(refusal).into());
     }
     let mut readiness = TapReadiness::new(arguments, state);
-    // The kernel forwards without a carrier, too: a carrier may come later, and then the tap forwards.
+    // A tap without a carrier is left to the kernel, too: when the carrier comes, the kernel forwards.
     let give_up_ns = clock::monotonic_ns() + DETACH_TIMEOUT_NS;
     while !tap.is_ready() && !is_interrupted() && clock::monotonic_ns() < give_up_ns {
         tap.poll_once()?;
@@ -197,7 +199,7 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
     let mut live = LiveProgressLine::new(!arguments.quiet);
     let state = tap.state().clone();
     let mut readiness = TapReadiness::new(arguments, &state);
-    let mut refusing = RefusingSides::default();
+    let mut refusing = RefusingInterfaceWatch::default();
     let metrics_text = |accounts: &TapAccounts| metrics::format_tap_metrics(&state.name, accounts);
     let first = metrics_text(&tap.read_accounts()?);
     let metrics = ServedMetrics::start_if_requested("tap", arguments.metrics, first)?;
@@ -211,9 +213,11 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
             // The next time follows the schedule and not `now_ns`: a late line does not delay later lines.
             show_ns += PROGRESS_LINE_INTERVAL_NS;
             let accounts = tap.read_accounts()?;
-            for text in
-                [refusing.gone_interface_remarks(tap.gone_interfaces()), refusing.refusal_remarks(&accounts)]
-                    .concat()
+            for text in [
+                refusing.take_gone_interface_remarks(tap.gone_interfaces()),
+                refusing.take_refusal_remarks(&accounts),
+            ]
+            .concat()
             {
                 print_remark(format_args!("tap: {text}"));
             }
@@ -229,7 +233,7 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
     Ok(())
 }
 
-/// The result of a tap, for `--json`.
+/// Builds the result of a tap for `--json`.
 fn result_json(
     state: &TapState,
     accounts: &TapAccounts,
@@ -248,11 +252,13 @@ fn build_recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
     serde_json::json!({ "files": recorded.files, "written": recorded.written, "failure": failure })
 }
 
-/// Reports accounts that do not balance and a file that could not be written, and returns the exit code. A signal is the
-/// regular end of a tap.
+/// Prints counters that contradict each other and a file that could not be written, and returns the exit code. A signal
+/// is the regular end of a tap, so it is no failure.
 fn report_imbalances_and_choose_exit(ended: &EndedTapResult) -> CommandExit {
     for rule in &ended.imbalances {
-        print_failure(format_args!("the counters of the tap do not add up: {rule}"));
+        print_deciding_error(format_args!(
+            "the counters of the tap contradict each other, so its result is not reliable: {rule}"
+        ));
     }
     let written = recorded::report_failure(ended.recorded.as_ref());
     if ended.imbalances.is_empty() { written } else { CommandExit::Inconclusive }

@@ -1,8 +1,8 @@
-//! `packetrig watch`: shows a run in progress on a terminal, that of a server or of another command. Like the live
-//! page, it is only a client of the server's documented API: watching does not disturb the run.
+//! `packetrig watch`: shows on a terminal a run that a server or another command executes. Like the live page, it is
+//! only a client of the server's documented API: watching does not disturb the run.
 //!
-//! `state`, `keys` and `draw` are pure: events and keys become a state, and the state becomes a screen. `follow` and `terminal` have
-//! the threads, the connection and the terminal.
+//! `state`, `keys` and `draw` do no I/O: events and keys change the state, and the state is drawn. `follow` has the
+//! connection and its threads; `terminal` has the terminal and the thread that reads keys.
 
 mod draw;
 mod facts;
@@ -36,10 +36,10 @@ use std::io::{IsTerminal, stdin, stdout};
 
 pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let WatchedServer { address, lasts } = find_watched_server(arguments)?;
-    let client = make_client(address, &arguments.access)?;
-    signal::latch_end_signals()?;
-    // This comes before the screen changes: if the first connection fails, the command fails; later losses of
-    // connection appear on the screen.
+    let client = make_api_client(address, &arguments.access)?;
+    signal::record_end_signals()?;
+    // The server is asked before the screen changes: if it does not answer, the command fails. If the connection is
+    // lost later, the screen says so.
     let server = client.get("/api/v1/state")?;
     if !server["has"]["live"].as_bool().unwrap_or_default() {
         return Err(Error::Usage(format!(
@@ -57,7 +57,8 @@ pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) ->
     Ok(CommandExit::Ok)
 }
 
-/// Shows the screen until the user quits or a signal comes. If the server belongs to a run, the screen also closes when the run ends.
+/// Shows the screen until the user quits, the terminal hangs up or `is_over` returns true. If the server belongs to
+/// one run, the screen also closes at the end of the run.
 fn show_screen(
     client: ApiClient,
     server: &Value,
@@ -76,13 +77,14 @@ fn show_screen(
     terminal::show_in_terminal(&link, &mut state, is_coloured, is_over)
 }
 
-/// The server that is watched.
+/// Address of the watched server, and whether the server outlives the run.
 struct WatchedServer {
     address: ApiAddress,
     lasts: ServerLifetime,
 }
 
-/// The server that the user named; else the run in progress of this user; else the default address of `packetrig serve`.
+/// Returns the server that the user named. Without a name, returns the server of the user's run in progress; without
+/// a run, the default address of `packetrig serve`. Several runs in progress are an error.
 fn find_watched_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
     if let Some(address) = arguments.server.clone() {
         return Ok(WatchedServer { address, lasts: ServerLifetime::BeyondRun });
@@ -90,10 +92,10 @@ fn find_watched_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
     let runs = announced_runs();
     match runs.as_slice() {
         [] => {
-            // A run in another network namespace is announced, too, but its address cannot be reached from here.
+            // Runs in other network namespaces are not found: their addresses cannot be reached from here.
             let address = ApiAddress::default_server();
             print_remark(format_args!(
-                "watch: no run or series of probes of yours is in progress in this network namespace; trying {address}"
+                "watch: you have no run and no probes in progress in this network namespace; trying {address}"
             ));
             Ok(WatchedServer { address, lasts: ServerLifetime::BeyondRun })
         }
@@ -111,8 +113,8 @@ fn format_announced_run(run: &AnnouncedRun) -> String {
     format!("\n  packetrig watch http://{}   {name} (process {})", run.address, run.process)
 }
 
-/// A client of the server, with the token and the trust that the user gave.
-pub(super) fn make_client(address: ApiAddress, arguments: &ServerAccessArgs) -> Result<ApiClient, Error> {
+/// Makes an API client with the token file and the certificate options that the user gave.
+pub(super) fn make_api_client(address: ApiAddress, arguments: &ServerAccessArgs) -> Result<ApiClient, Error> {
     let token = arguments.token_file.as_deref().map(access::read_token).transpose()?;
     let trust = match &arguments.ca {
         Some(file) => CertificateTrust::Authorities(file.clone()),

@@ -1,8 +1,8 @@
 //! Calibration of this machine: limits of the rig and errors of release mechanisms, from the last measurements.
 
-use super::{SCHEMA_VERSION, to_ms, view_failure};
+use super::{SCHEMA_VERSION, to_ms, view_refusal_from_error};
 use crate::commands::open_catalogue_to_read;
-use packetrig_server::{FactSource, ViewRefusal};
+use packetrig_server::{RigPartSource, ViewRefusal};
 use packetrig_stats::limit::RigLimit;
 use packetrig_sys::kernel;
 use serde_json::{Value, json};
@@ -13,12 +13,14 @@ pub(super) struct MachineCalibration {
     pub(super) store: Option<PathBuf>,
 }
 
-impl FactSource for MachineCalibration {
+impl RigPartSource for MachineCalibration {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         let catalogue =
-            open_catalogue_to_read(self.store.as_deref()).map_err(|error| view_failure(&error))?;
+            open_catalogue_to_read(self.store.as_deref()).map_err(|error| view_refusal_from_error(&error))?;
         let limits = match catalogue {
-            Some(catalogue) => catalogue.read_all_rig_limits().map_err(|error| view_failure(&error))?,
+            Some(catalogue) => {
+                catalogue.read_all_rig_limits().map_err(|error| view_refusal_from_error(&error))?
+            }
             None => Vec::new(),
         };
         let kernel = kernel::kernel_release_name();

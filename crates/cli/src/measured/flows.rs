@@ -1,6 +1,6 @@
 //! Queries of stored flow records, like those of `packetrig flows`.
 
-use super::{SCHEMA_VERSION, to_ms, view_failure};
+use super::{SCHEMA_VERSION, to_ms, view_refusal_from_error};
 use crate::args::FlowOrderArg;
 use crate::commands::{exporter_name, group_json, group_measures};
 use crate::protocols;
@@ -8,11 +8,11 @@ use clap::ValueEnum as _;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
 use packetrig_flow_store::scan::{ListedFiles, ScanTerms, TimeSpan, list_flow_files};
-use packetrig_flow_store::top::{self, TopGroup, TopOrder, TopQuestion};
+use packetrig_flow_store::top::{self, TopGroup, TopGroupsQuery, TopOrder};
 use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
 use packetrig_flow_store::{Error, ledgers};
 use packetrig_server::{
-    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUpCheck, ViewRefusal,
+    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, ViewRefusal, ViewerGoneCheck,
     write_large_counts_as_text,
 };
 use serde_json::{Map, Value, json};
@@ -30,7 +30,7 @@ impl FlowDirectories {
         Self { directories }
     }
 
-    /// Files of the directories. A directory without files belongs to a collector that has stored nothing yet.
+    /// Lists the files of all directories. A directory without files is no error: its collector has stored nothing yet.
     fn list_stored_flow_files(&self) -> Result<ListedFiles, ViewRefusal> {
         let mut files = ListedFiles::default();
         for directory in &self.directories {
@@ -38,7 +38,7 @@ impl FlowDirectories {
                 Ok(found) => files.append_listed_files(found),
                 // Only this error means an empty directory: an unreadable directory must not look empty.
                 Err(Error::Nothing { .. }) => {}
-                Err(error) => return Err(view_failure(&error)),
+                Err(error) => return Err(view_refusal_from_error(&error)),
             }
         }
         Ok(files)
@@ -46,23 +46,27 @@ impl FlowDirectories {
 }
 
 impl FlowArchive for FlowDirectories {
-    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUpCheck<'_>) -> Result<Value, ViewRefusal> {
+    fn top_flows(
+        &self,
+        query: &FlowTopQuery,
+        is_given_up: &ViewerGoneCheck<'_>,
+    ) -> Result<Value, ViewRefusal> {
         let grouping: FlowGrouping = query.by.parse().map_err(|error| invalid_parameter("by", error))?;
         // The page has no files with names, so a grouping by names is refused here.
         let grouping =
             grouping.with_names(&Arc::default()).map_err(|error| invalid_parameter("by", error))?;
         let order =
-            // The same words as on the command line. `true` ignores their case.
+            // The words are those of the command line; `true` ignores upper and lower case.
             FlowOrderArg::from_str(&query.order, true).map_err(|error| invalid_parameter("order", error))?;
         let filter = to_flow_filter(&query.selection)?;
-        let question = TopQuestion::new(grouping.clone(), TopOrder::from(order), query.most);
-        let top = top::top_groups_with(
+        let question = TopGroupsQuery::new(grouping.clone(), TopOrder::from(order), query.most);
+        let top = top::find_top_groups_with_limits(
             &single_reader_scan_options(is_given_up),
             &self.list_stored_flow_files()?,
             &filter,
             &question,
         );
-        let top = top.map_err(|error| view_failure(&error))?;
+        let top = top.map_err(|error| view_refusal_from_error(&error))?;
         let parts = grouping.parts();
         // Counts that JavaScript would round become texts.
         Ok(write_large_counts_as_text(json!({
@@ -82,13 +86,17 @@ impl FlowArchive for FlowDirectories {
     fn flow_totals(
         &self,
         query: &FlowTotalsQuery,
-        is_given_up: &GivenUpCheck<'_>,
+        is_given_up: &ViewerGoneCheck<'_>,
     ) -> Result<Value, ViewRefusal> {
         let files = self.list_stored_flow_files()?;
         let filter = to_flow_filter(&query.selection)?;
-        let totals =
-            totals::flow_totals_with(&single_reader_scan_options(is_given_up), &files, &filter, query.bucket);
-        let totals = totals.map_err(|error| view_failure(&error))?;
+        let totals = totals::sum_flow_totals_with_limits(
+            &single_reader_scan_options(is_given_up),
+            &files,
+            &filter,
+            query.bucket,
+        );
+        let totals = totals.map_err(|error| view_refusal_from_error(&error))?;
         let mut json = build_totals_json(&totals);
         json["schema_version"] = SCHEMA_VERSION.into();
         json["directories"] = self.directory_names();
@@ -100,14 +108,15 @@ impl FlowArchive for FlowDirectories {
 }
 
 impl FlowDirectories {
-    /// Names of the directories as text: a name need not be UTF-8, which JSON must be.
+    /// Returns the names of the directories for JSON. A name that is not UTF-8 is changed, because JSON must be UTF-8.
     fn directory_names(&self) -> Value {
         self.directories.iter().map(|directory| directory.display().to_string()).collect()
     }
 
-    /// The newest ledger of each meter.
+    /// Returns the newest ledger, the counts of metered and lost packets, of each meter.
     fn newest_ledgers(&self) -> Result<Value, ViewRefusal> {
-        let ledgers = ledgers::newest_ledgers(&self.directories).map_err(|error| view_failure(&error))?;
+        let ledgers =
+            ledgers::newest_ledgers(&self.directories).map_err(|error| view_refusal_from_error(&error))?;
         let rows = ledgers.into_iter().map(|(source, (at_ns, ledger))| {
             let imbalances: Vec<String> = ledger.find_imbalances().iter().map(ToString::to_string).collect();
             json!({
@@ -121,8 +130,8 @@ impl FlowDirectories {
     }
 }
 
-/// Options of a scan. It has a single reader, and leaves the other processors to a rig that measures.
-fn single_reader_scan_options<'a>(is_given_up: &'a GivenUpCheck<'a>) -> ScanTerms<'a> {
+/// Returns the options of a scan with a single reader, which leaves the other processors to a rig that measures.
+fn single_reader_scan_options<'a>(is_given_up: &'a ViewerGoneCheck<'a>) -> ScanTerms<'a> {
     ScanTerms { readers: 1, is_given_up }
 }
 
@@ -146,7 +155,7 @@ fn build_top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
         parts.iter().zip(values).map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let mut json: Map<String, Value> = named.collect();
     json.extend(group_measures(has).map(|(name, value)| (name.to_owned(), value)));
-    // The value is in milliseconds, like all times of this API.
+    // The times are in milliseconds, like all times of this API.
     json.insert("first_ms".to_owned(), to_ms(has.first_ns).into());
     json.insert("last_ms".to_owned(), to_ms(has.last_ns).into());
     Value::Object(json)

@@ -1,8 +1,8 @@
-//! Logs, from their indexes. No capture file is read.
+//! Facts about logs of `packetrig log`, from their indexes. No capture file is read.
 
 use super::{SCHEMA_VERSION, to_ms};
 use packetrig_link_io::log::{LogFileEntry, LogFollower, LogSummary};
-use packetrig_server::{FactSource, ViewRefusal, write_large_counts_as_text};
+use packetrig_server::{RigPartSource, ViewRefusal, write_large_counts_as_text};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ impl LogIndexReaders {
     }
 }
 
-impl FactSource for LogIndexReaders {
+impl RigPartSource for LogIndexReaders {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let logs: Vec<Value> = logs.iter_mut().map(build_log_json).collect();
@@ -58,13 +58,13 @@ fn build_summary_json(directory: &str, log: &LogSummary) -> Value {
         "mended_files": log.files.values().filter(|file| file.mended).count(),
         "first_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.0))).min(),
         "last_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.1))).max(),
-        // Only the newest files are listed: a log of days has thousands, and the sums above include all.
+        // Only the newest files are listed: a log of several days has thousands. The sums above include all files.
         "newest": log.files.values().rev().take(MAX_SHOWN_LOG_FILES).map(build_file_json).collect::<Vec<_>>(),
     })
 }
 
 /// Converts a time to milliseconds. 0 stands for an unknown time: a mended file without frames has none.
-fn known_time_ms(at_ns: u64) -> Option<u64> {
+fn time_ms_if_known(at_ns: u64) -> Option<u64> {
     (at_ns > 0).then(|| to_ms(at_ns))
 }
 
@@ -77,8 +77,8 @@ fn build_file_json(file: &LogFileEntry) -> Value {
         "name": file.name,
         "frames": file.frames,
         "bytes": file.size,
-        "begun_ms": known_time_ms(file.span_ns.0),
-        "ended_ms": known_time_ms(file.span_ns.1),
+        "begun_ms": time_ms_if_known(file.span_ns.0),
+        "ended_ms": time_ms_if_known(file.span_ns.1),
         // A mended file was repaired after its recorder was killed, so its losses are not known.
         "dropped": (!file.mended).then(|| file.dropped_kernel + file.dropped_queue + file.dropped_disk),
         "mended": file.mended,

@@ -2,19 +2,19 @@
 
 use super::{SCHEMA_VERSION, to_ms};
 use packetrig_link_io::tap::{DescribedTap, describe_taps};
-use packetrig_server::{FactSource, ViewRefusal, write_large_counts_as_text};
+use packetrig_server::{RigPartSource, ViewRefusal, write_large_counts_as_text};
 use packetrig_sys::clock;
 use serde_json::{Value, json};
 
 pub(super) struct UserTapFacts;
 
-impl FactSource for UserTapFacts {
+impl RigPartSource for UserTapFacts {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         let taps: Vec<Value> = describe_taps().iter().map(build_tap_json).collect();
         Ok(write_large_counts_as_text(json!({
             "schema_version": SCHEMA_VERSION,
             "user": packetrig_sys::owner::own_user(),
-            // The age uses this machine's clock: the browser's clock may differ.
+            // The page computes ages from the time on this machine, because the browser's clock may differ.
             "now_ms": to_ms(clock::wall_clock_ns()),
             "taps": taps,
         })))

@@ -1,6 +1,6 @@
 //! A line of progress: it changes in place on a terminal; elsewhere a new line is printed every second.
 //!
-//! The caller makes the text and asks this module when it is due. Invariant: nothing is printed unless `is_wanted`.
+//! The caller makes the text, and asks this module whether a line is due. Nothing is printed unless `is_wanted`.
 
 use crate::output::print_progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,7 +15,7 @@ const PROGRESS_LINE_INTERVAL: Nanos = Nanos::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct LiveProgressLine {
     view: LiveView,
-    /// Time after the start at which the last line was due, in whole intervals.
+    /// Time from the start to when the last line was due, a multiple of the interval.
     last_due: Nanos,
 }
 
@@ -27,8 +27,8 @@ enum LiveView {
 }
 
 impl LiveProgressLine {
-    /// Creates a line that shows nothing unless `is_wanted`. On a terminal it changes in place; elsewhere new lines are
-    /// printed.
+    /// Creates a line that shows nothing unless `is_wanted`. On a terminal it changes in place; elsewhere
+    /// new lines are printed.
     pub(crate) fn new(is_wanted: bool) -> Self {
         let view = match is_wanted {
             false => LiveView::Nothing,

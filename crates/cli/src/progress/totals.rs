@@ -23,7 +23,7 @@ pub(crate) struct ProgressTotals {
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeProgress {
     totals: FrameTotals,
-    /// The last latency that it measured; a node that only sends measures none.
+    /// The last latency that the node measured; `None` for a node that only sends.
     latency: Option<LatencyRange>,
     /// Counts of the node's probes; `None` in a run without probes.
     probes: Option<ProbeProgress>,
@@ -74,7 +74,8 @@ impl FrameTotals {
 impl ProgressTotals {
     /// Replaces the counts of a node by its newest ones.
     pub(crate) fn set_node_sample(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
-        // Counts are cumulative: a lost or repeated sample changes nothing, since the newest sample replaces the earlier ones.
+        // Counts are cumulative: a lost or repeated sample changes nothing, since the newest sample
+        // replaces the earlier ones.
         let progress = self.nodes.entry(node.to_owned()).or_default();
         progress.totals = FrameTotals::from_sample(sample);
         progress.probes = sample.probes;
@@ -82,15 +83,16 @@ impl ProgressTotals {
             progress.latency = Some(LatencyRange { least, mean, most });
         }
         let sum = self.nodes.values().map(|node| node.totals).fold(FrameTotals::default(), FrameTotals::plus);
-        // One sum that is at least a second old is kept, so that rates cover a whole second.
+        // The newest sum that is at least a second old stays, so that rates cover a whole second.
         self.past.push_back((at, sum));
         while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= RATE_WINDOW) {
             self.past.pop_front();
         }
     }
 
-    /// The latency over all nodes. The mean of each node is weighted with the number of frames that it received.
-    fn latency_range(&self) -> Option<LatencyRange> {
+    /// Returns the latency over all nodes; `None` if no node has measured one. The mean of each node is weighted with
+    /// the number of frames that the node received.
+    fn combine_node_latencies(&self) -> Option<LatencyRange> {
         let measured: Vec<(LatencyRange, u128)> = self
             .nodes
             .values()
@@ -102,15 +104,15 @@ impl ProgressTotals {
         let sum: u128 = measured.iter().map(|(range, weight)| u128::from(range.mean.as_u64()) * weight).sum();
         Some(LatencyRange {
             least: measured.iter().map(|(range, _)| range.least).min()?,
-            // No mean exceeds the largest value, so this never clamps. `min` above has returned if nothing was measured.
+            // `min()?` has returned if nothing was measured, so `weight` is not 0. A mean of `u64` values fits `u64`.
             mean: Nanos::new(clamp_to_u64(sum / weight)),
             most: measured.iter().map(|(range, _)| range.most).max()?,
         })
     }
 
-    /// Texts for sent frames, received frames, and losses with the latency. In a run with probes: for sent and answered
-    /// probes.
-    pub(crate) fn text_parts(&self) -> Vec<String> {
+    /// Returns texts for the sent frames, the received frames, and the losses with the latency. In a run with probes:
+    /// texts for the sent and the answered probes.
+    pub(crate) fn format_progress_parts(&self) -> Vec<String> {
         if let Some(probes) = self.nodes.values().filter_map(|node| node.probes).reduce(ProbeProgress::plus) {
             return vec![
                 format!("sent {} probes", format_count(probes.sent)),
@@ -124,7 +126,7 @@ impl ProgressTotals {
         let share = now.loss.loss_share(now.received);
         let mut lost =
             format!("lost {} ({})", format_count(now.loss.lost), format_percent(share.part, share.whole));
-        if let Some(LatencyRange { least, mean, most }) = self.latency_range() {
+        if let Some(LatencyRange { least, mean, most }) = self.combine_node_latencies() {
             lost.extend([format!("  latency {least}/{mean}/{most}")]);
         }
         vec![
@@ -151,7 +153,8 @@ impl ProgressTotals {
     }
 }
 
-/// Losses that a receiver has seen in its sequence numbers. A node does not know the counts of its senders.
+/// Returns the losses that a receiver sees as gaps in sequence numbers. A node does not know what
+/// its senders have sent.
 fn loss_seen_by_receiver(rx: &StreamRxCounts) -> LiveLoss {
     LiveLoss::new(rx.sequence.unique, rx.sequence.unique, rx.sequence.lost, true)
 }
@@ -163,7 +166,7 @@ fn format_rates(frames: u64, bytes: u64, length: Nanos) -> String {
 
 impl fmt::Display for ProgressTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text_parts().join("  "))
+        f.write_str(&self.format_progress_parts().join("  "))
     }
 }
 

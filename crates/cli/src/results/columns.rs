@@ -22,7 +22,7 @@ fn format_cell<T: ReportTable>((place, column): &PlacedColumn<T>, row: &T::Row<'
     Some(format!("{}{shown}", place.prefix))
 }
 
-/// Renders the table of these rows of a report; empty without rows.
+/// Renders rows of a report as a table, at most [`MAX_ROWS`]; empty without rows.
 pub(super) fn render_report_table<T: ReportTable>(
     report: &RunReport,
     columns: &[PlacedColumn<T>],
@@ -34,7 +34,7 @@ pub(super) fn render_report_table<T: ReportTable>(
         return String::new();
     }
     let shown = &rows[..rows.len().min(MAX_ROWS)];
-    // Only the shown rows decide: a column that is empty in all of them is useless.
+    // Only the shown rows decide which columns are shown: a column that is empty in all these rows is useless.
     let columns: Vec<&PlacedColumn<T>> = columns
         .iter()
         .filter(|(place, column)| {
@@ -62,7 +62,7 @@ pub(super) fn render_report_table<T: ReportTable>(
     text + &format_omitted_rows_line(rows.len(), subjects, T::FILE)
 }
 
-/// The headings of the columns that may be left out, the least important first.
+/// Lists the headings of the columns that a narrow table may leave out, the least important first.
 fn list_least_important_headings<T: ReportTable>(columns: &[&PlacedColumn<T>]) -> Vec<&'static str> {
     let mut droppable: Vec<TerminalColumnPosition> = columns.iter().map(|(place, _)| *place).collect();
     droppable.retain(|place| place.importance < ALWAYS_SHOWN_RANK);
@@ -79,7 +79,7 @@ fn format_value(value: &CellValue, kind: ColumnKind) -> String {
         (CellValue::Share { part, whole, .. }, _) => format_percent(*part, *whole),
         (CellValue::Count(ns), ColumnKind::Nanoseconds) => Nanos::new(*ns).to_string(),
         (CellValue::Count(rate), ColumnKind::BitsPerSecond) => format_scaled(*rate as f64, "bit/s"),
-        // Rates come in thousandths, so that slow streams have decimals without floats in the report.
+        // The report has this rate in thousandths: so it has decimals for slow streams, but no floats.
         (CellValue::Count(milli), ColumnKind::MilliFramesPerSecond) => {
             format_scaled(*milli as f64 / 1000.0, "")
         }

@@ -1,17 +1,18 @@
-//! The evidence for the verdict: the line of each criterion, the largest outages, events of ports, misdelivered
-//! frames and frames of other runs.
+//! Formats the evidence for the verdict: the line of each criterion, the largest outages, events of ports,
+//! misdelivered frames and frames of other runs.
 
 use super::{format_omitted_rows_line, shorten_name};
 use crate::numbers::format_count;
 use crate::output::TextStyle;
 use packetrig_report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
 
-/// Largest number of outages shown; the report file has more.
+/// Largest number of outages shown; `outages.csv` has more.
 const MAX_OUTAGES: usize = 10;
 /// Largest number of events shown for each port, and of subjects for each criterion.
 const MAX_SHOWN: usize = 8;
 
-/// One line for each criterion. A criterion that is not met also has a line for each subject that decides it.
+/// Formats a line for each criterion. A criterion without PASS also has a line for each stream, port or node that
+/// decides it, at most [`MAX_SHOWN`].
 pub(super) fn format_criteria(report: &RunReport, style: TextStyle) -> String {
     report.judged.iter().map(|line| format_criterion(line, style)).collect()
 }
@@ -23,7 +24,7 @@ fn format_criterion(line: &CriterionLine, style: TextStyle) -> String {
         CriterionResult::Unknown => style.doubtful("INCONCLUSIVE"),
     };
     let mut text = format!("  {result}  {:<14} {}\n", line.criterion, line.limit);
-    // A criterion that is met needs no subjects: the report has them.
+    // Of a criterion that is met, only the report file lists the subjects.
     if line.result == CriterionResult::Pass {
         return text;
     }
@@ -44,7 +45,7 @@ fn format_criterion(line: &CriterionLine, style: TextStyle) -> String {
     text
 }
 
-/// The outages with the most lost frames, of all streams, in the order of time.
+/// Formats the outages with the most lost frames, of all streams, in the order of time.
 pub(super) fn format_outages(report: &RunReport) -> String {
     let all = report.streams.iter().filter_map(|stream| Some((stream, stream.outages.as_ref()?)));
     let mut rows: Vec<(&str, &OutageRow)> = all
@@ -89,7 +90,7 @@ fn format_outage_line(stream: &str, row: &OutageRow) -> String {
     )
 }
 
-/// Events of ports during the run, in time since the start.
+/// Formats the events of ports during the run. Their times count from the start.
 pub(super) fn format_port_events(report: &RunReport) -> String {
     let mut text = String::new();
     for port in &report.ports {
@@ -105,7 +106,7 @@ pub(super) fn format_port_events(report: &RunReport) -> String {
     text
 }
 
-/// Largest numbers of frames that ports sent within short times.
+/// Formats the largest number of frames that each port sent within 1, 10 and 100 ms.
 pub(super) fn format_sending_peaks(report: &RunReport) -> String {
     report.ports.iter().filter_map(format_peak_line).take(super::MAX_ROWS).collect()
 }
@@ -119,7 +120,7 @@ fn format_peak_line(port: &PortReport) -> Option<String> {
     ))
 }
 
-/// Frames that arrived where none were expected, and frames of other runs.
+/// Formats the frames that arrived at a port where their stream is not expected, and the frames of other runs.
 pub(super) fn format_misdelivered_frames(report: &RunReport) -> String {
     let misdelivered =
         report.streams.iter().filter_map(|stream| Some((stream, stream.misdelivery.as_ref()?)));

@@ -1,5 +1,5 @@
-//! Merges remarks of one kind about many streams, ports or nodes into one line: otherwise one kind would hide the others. The
-//! JSON report has every remark on its own.
+//! Merges remarks of one kind about many streams, ports or nodes into one line. Otherwise the many remarks of one kind
+//! would hide those of other kinds. The JSON report has every remark separately.
 
 use crate::numbers::format_count;
 use packetrig_report::RunReport;
@@ -14,12 +14,12 @@ pub(super) struct ReportRemark<'a> {
     pub(super) text: &'a str,
 }
 
-/// The lines for these remarks. Kinds are in the order of their first remark.
+/// Returns the lines for these remarks, merged by kind. The kinds are in the order of their first remark.
 pub(super) fn merge_remarks(report: &RunReport, remarks: &[ReportRemark<'_>]) -> Vec<String> {
     // This is a list and not a map, because it keeps the order, and a report has few kinds.
     let mut kinds: Vec<(String, Vec<ReportRemark<'_>>)> = Vec::new();
     for remark in remarks {
-        let kind = remark_kind(remark.text);
+        let kind = mask_numbers(remark.text);
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, same)) => same.push(*remark),
             None => kinds.push((kind, vec![*remark])),
@@ -47,15 +47,15 @@ fn format_lines_of_kind(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<St
     vec![format!("{subjects}: {}", format_summary(report, same))]
 }
 
-/// Summary of remarks: their text if all are equal, the total and the worst if each begins with a count, otherwise an
-/// example.
+/// Summarises remarks of one kind: their text if all are equal, the total and the worst if each begins with a
+/// count, otherwise an example.
 fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     let ReportRemark { subject, text } = same[0];
     // Equal texts are checked first: one of them says everything, even if it begins with a number.
     if same.iter().all(|remark| remark.text == text) {
         return text.to_owned();
     }
-    let counts: Option<Vec<u64>> = same.iter().map(|remark| leading_count(remark.text)).collect();
+    let counts: Option<Vec<u64>> = same.iter().map(|remark| parse_leading_count(remark.text)).collect();
     match counts {
         None => format!("for example {}: {text}", strip_stream_prefix(report, subject)),
         Some(counts) => {
@@ -72,7 +72,7 @@ fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     }
 }
 
-/// The name of a subject, without the word `stream` that the reasons of a verdict put before the name of a stream.
+/// Returns the name of a subject. Removes the word `stream`, which reasons of a verdict have before a stream's name.
 fn strip_stream_prefix<'a>(report: &RunReport, subject: &'a str) -> &'a str {
     let stream = subject.strip_prefix("stream ");
     stream.filter(|name| is_stream(report, name)).unwrap_or(subject)
@@ -92,13 +92,14 @@ fn plural_noun(report: &RunReport, subject: &str) -> &'static str {
     }
 }
 
-/// The number that a text begins with.
-fn leading_count(text: &str) -> Option<u64> {
+/// Returns the number that a text begins with; `None` if its first word is not a number.
+fn parse_leading_count(text: &str) -> Option<u64> {
     text.split(' ').next()?.parse().ok()
 }
 
-/// The common part of texts that differ only in numbers: the text without numbers, their units, and shares.
-fn remark_kind(text: &str) -> String {
+/// Replaces the numbers in a text by `#`, so that remarks of one kind, which differ only in numbers, become equal. A
+/// unit that is attached to a number (`1ms`) is replaced with it.
+fn mask_numbers(text: &str) -> String {
     let mut kind = String::with_capacity(text.len());
     let mut words = text.split(' ');
     while let Some(word) = words.next() {
@@ -121,9 +122,12 @@ mod tests {
     #[test]
     fn remark_kind_ignores_numbers() {
         let late = "120 frames (1.2 %) left more than 1ms late";
-        assert_eq!(remark_kind(late), remark_kind("7 frames (< 0.0001 %) left more than 1ms late"));
-        assert_ne!(remark_kind(late), remark_kind("120 frames (1.2 %) seem to arrive before they were sent"));
-        assert_eq!(leading_count(late), Some(120));
-        assert_eq!(leading_count("LRO stays on"), None);
+        assert_eq!(mask_numbers(late), mask_numbers("7 frames (< 0.0001 %) left more than 1ms late"));
+        assert_ne!(
+            mask_numbers(late),
+            mask_numbers("120 frames (1.2 %) seem to arrive before they were sent")
+        );
+        assert_eq!(parse_leading_count(late), Some(120));
+        assert_eq!(parse_leading_count("LRO stays on"), None);
     }
 }

@@ -8,9 +8,9 @@ use packetrig_report::columns::{NodeTable, ReportTable, TerminalTable};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{LoadFactor, RunReport, SkewReport};
 
-/// A row per node, then coverage and start skew; empty for a run on one node.
+/// Formats a table with a row per node, then the coverage and the start skew; empty for a run on one node.
 pub(super) fn format_nodes(report: &RunReport, style: TextStyle) -> String {
-    // With one node, its row would repeat the totals.
+    // The row of a single node would repeat the totals.
     if report.nodes.len() < 2 {
         return String::new();
     }

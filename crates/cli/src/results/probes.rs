@@ -11,12 +11,12 @@ use packetrig_stats::probe::{CapacityRange, ProbeTimes};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest number of columns with the median, the 99th percentile and the bound in each cell.
+/// Largest number of columns at which a cell still has the median, the 99th percentile and the error bound.
 const MAX_FULL_COLUMNS: usize = 5;
-/// Largest number of columns of a matrix; a larger mesh is a list.
+/// Largest number of columns of a matrix. With more targets, the pairs are shown as a list.
 const MAX_COLUMNS: usize = 24;
 
-/// The tables of the probes; empty for a run without probes.
+/// Formats the tables of the probes; empty for a run without probes.
 pub(super) fn format_probes(report: &RunReport) -> String {
     let Some(probes) = &report.probes else { return String::new() };
     let (most, what, each) = match probes.method.as_str() {
@@ -147,7 +147,7 @@ fn format_capacity_table(matrix: &ProbeMatrix<'_>) -> String {
     )
 }
 
-/// Table with a row for each pair, for a capacity measurement.
+/// Formats a table with a row for each pair, for a capacity measurement.
 fn format_capacity_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
@@ -205,7 +205,7 @@ fn format_rounded_time(ns: i64, bound_ns: u64) -> String {
     let size = ns.unsigned_abs();
     let digits = size.checked_ilog10().unwrap_or(0);
     let step = 10_u64.pow(digits.saturating_sub(2));
-    // Half a step is added, so the division rounds to the nearest and not down.
+    // Half a step is added, so that the division rounds to the nearest step and not down.
     let rounded = size.saturating_add(step / 2) / step * step;
     format!("{}{}", if ns < 0 { "-" } else { "" }, Nanos::new(rounded))
 }
@@ -230,20 +230,19 @@ fn format_time_cell(
 
 fn format_lost_cell(lost: Option<u64>, sent: u64) -> String {
     match lost {
-        // This check comes first: without probes, `0 of 0` would look like a path without loss.
+        // Unsent probes are checked first: `0 of 0` would look like a path without loss.
         _ if sent == 0 => "not sent".to_owned(),
         None => "unknown".to_owned(),
         Some(lost) => format!("{lost} of {sent}"),
     }
 }
 
-/// The largest error bound of the times in a table: one line for each way in which the clocks of a pair are related.
+/// Formats the largest error bound of the times in a table, with a line for each way of relating the clocks of a pair.
 fn format_error_bounds<'a>(
     findings: impl Iterator<Item = &'a ProbeFindings>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
 ) -> String {
-    // Each relation of clocks has its own row: clocks that follow UTC and clocks that the session compares
-    // have different errors.
+    // Each way has its own line: clocks that follow UTC and clocks that the session compares have different errors.
     let mut relations: BTreeMap<&str, u64> = BTreeMap::new();
     for found in findings {
         if let Some((clocks, times)) = found.clocks.zip(of(found)) {
@@ -257,9 +256,9 @@ fn format_error_bounds<'a>(
     lines.collect::<Vec<_>>().concat()
 }
 
-/// Table with a row for each pair, for probes with answers.
+/// Formats a table with a row for each pair, for probes with answers.
 fn format_pairs_list(probes: &ProbesReport) -> String {
-    // Lines without a result are not in this table: they are named below it, with their reason.
+    // Pairs without a result are not in the table: they are listed below the table, with the reason.
     let header = ["pair", "sent", "lost there", "lost back", "delay there", "delay back", "round trip"];
     let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
@@ -293,7 +292,7 @@ fn format_pairs_list(probes: &ProbesReport) -> String {
     text
 }
 
-/// Table with a row for each pair, for probes without answers.
+/// Formats a table with a row for each pair, for probes without answers.
 fn format_sending_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
@@ -314,13 +313,13 @@ fn format_sending_list(probes: &ProbesReport) -> String {
     )
 }
 
-/// Pairs without a result, pairs that ended early, and pairs without a capacity, each with the reason.
+/// Formats a line with the reason for each pair that has no result, that ended early, or that has no capacity.
 fn format_missing_lines(probes: &ProbesReport) -> String {
     let reasons: Vec<String> = probes
         .lines
         .iter()
         .filter_map(|line| {
-            // A line that is missing has no findings, so at most one of the two gives a reason.
+            // A pair without a result has no findings, so at most one of the two gives a reason.
             let why = line.missing.clone().or_else(|| {
                 let found = line.found.as_ref()?;
                 found.end.describe_end().or_else(|| found.capacity.as_ref()?.why_not.clone())

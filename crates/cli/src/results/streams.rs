@@ -5,7 +5,7 @@ use crate::output::TextStyle;
 use packetrig_report::columns::{ReportTable, StreamTable, TerminalTable};
 use packetrig_report::{RunReport, StreamReport};
 
-/// Table of sent, received and lost frames.
+/// Formats the table of sent, received and lost frames of each stream.
 pub(super) fn format_counts_table(report: &RunReport, style: TextStyle) -> String {
     render_report_table(
         report,
@@ -16,12 +16,12 @@ pub(super) fn format_counts_table(report: &RunReport, style: TextStyle) -> Strin
     )
 }
 
-/// Table of deviations from the schedule.
+/// Formats the table of deviations from the send schedule, for the streams whose sender has reported.
 pub(super) fn format_sending_table(report: &RunReport, style: TextStyle) -> String {
     format_streams_with_value(TerminalTable::Sending, report, |stream| stream.sent.is_some(), style)
 }
 
-/// Table of latency and jitter.
+/// Formats the table of latency and jitter, for the streams whose latency was measured.
 pub(super) fn format_latency_table(report: &RunReport, style: TextStyle) -> String {
     format_streams_with_value(TerminalTable::Latency, report, |stream| stream.latency.is_some(), style)
 }

@@ -135,7 +135,7 @@ fn every_part_of_a_report_is_shown() {
         "planned 1 000  handed over 1 000",
         "10: in our sender 0, in our receiver 1, during an event at a port 0 (in doubt), in the device under test or on the path 9",
         "not checked, because a counter is missing: arrived",
-        "rx.pcapng: 990 frames, 4 frames missing",
+        "rx.pcapng: 990 frames, missing frames: 4",
         "Verdict: FAIL\n  stream a: 10 of 1000 frames lost",
     ] {
         assert!(text.contains(part), "{part} in\n{text}");

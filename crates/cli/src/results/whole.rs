@@ -1,4 +1,4 @@
-//! Results of the run as a whole: ports, the ledger, captures, caveats.
+//! Formats the results of the run as a whole: ports, the ledger, captures and caveats.
 
 use super::columns::render_report_table;
 use super::merged::{ReportRemark, merge_remarks};
@@ -12,7 +12,7 @@ use packetrig_stats::result::CaptureResult;
 use packetrig_units::text::one_line;
 use std::collections::BTreeSet;
 
-/// Table of the ports' counts, and the reasons for their back ends.
+/// Formats the table of the ports' counts, and the reasons for the choice of their back ends.
 pub(super) fn format_ports(report: &RunReport, style: TextStyle) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
     let mut columns = PortTable::terminal_columns(TerminalTable::Counts);
@@ -30,8 +30,8 @@ fn describe_back_end_choice(port: &PortReport) -> String {
     format!("back end {}: {}", json_text_or_empty(&port.info.back_end), port.info.why)
 }
 
-/// Every account in the order in which frames pass, then the places of losses, then the rules that do not hold or could
-/// not be checked.
+/// Formats the ledger: the accounts in the order in which frames pass them, where frames were lost, and the rules that
+/// do not hold or could not be checked.
 pub(super) fn format_ledger(report: &RunReport) -> String {
     let mut text = String::new();
     for (side, accounts) in ACCOUNTS_BY_SIDE {
@@ -52,7 +52,7 @@ pub(super) fn format_ledger(report: &RunReport) -> String {
     text
 }
 
-/// Accounts by the side that keeps them, in the order in which frames pass.
+/// Accounts of our sender, of our receiver and of both together, in the order in which frames pass them.
 const ACCOUNTS_BY_SIDE: [(&str, &[LedgerAccount]); 3] = [
     (
         "our sender",
@@ -110,7 +110,7 @@ fn count_or_unknown(frames: Option<u64>) -> String {
 /// Longest path that is shown, in characters: the limit of Linux (PATH_MAX).
 const MAX_PATH_CHARACTERS: usize = 4096;
 
-/// Capture files and their missing frames.
+/// Formats a line for each capture file, with the number of missing frames.
 pub(super) fn format_captures(report: &RunReport) -> String {
     report.captures.iter().map(format_capture_line).collect()
 }
@@ -118,14 +118,14 @@ pub(super) fn format_captures(report: &RunReport) -> String {
 fn format_capture_line(capture: &CaptureResult) -> String {
     let missing = match capture.dropped {
         0 => String::new(),
-        dropped => format!(", {} frames missing", format_count(dropped)),
+        dropped => format!(", missing frames: {}", format_count(dropped)),
     };
     // The path comes from another machine, so its length is limited.
     let file = one_line(&capture.file, MAX_PATH_CHARACTERS);
     format!("  {file}: {} frames{missing}\n", format_count(capture.written))
 }
 
-/// The caveats of the run. Caveats of one kind about many subjects share a line.
+/// Formats the caveats of the run. Caveats of one kind about many streams, ports or nodes share a line.
 pub(super) fn format_caveats(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
     // Caveats that forbid PASS come first, so the limit on rows never hides one behind a note.
@@ -140,12 +140,12 @@ pub(super) fn format_caveats(report: &RunReport, style: TextStyle) -> String {
     lines.into_iter().take(MAX_ROWS).chain([more]).collect()
 }
 
-/// Name of an account as in the ledger's rules: `handed over` for `handed_over`.
+/// Returns the name of an account as in the ledger's rules: `handed over` for `handed_over`.
 fn account_name(account: LedgerAccount) -> String {
     json_text_or_empty(&account).replace('_', " ")
 }
 
-/// Word of a value in the report's JSON; empty if the value is no word there.
+/// Returns the text that stands for a value in the report's JSON; empty if JSON represents the value otherwise.
 fn json_text_or_empty(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

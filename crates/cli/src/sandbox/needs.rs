@@ -1,5 +1,6 @@
-//! Needs of each program: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
-//! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with the kernel's answers.
+//! What each long-running command needs: capabilities at its start and afterwards, files, TCP ports, and its class
+//! of system calls. `docs/book/sandbox.md` describes the same in words; `tests/tests/security/walls.rs` compares it
+//! with the kernel's answers.
 
 use crate::args::{
     AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, PageArgs, RecordDirectoryArgs, ServeArgs,
@@ -10,8 +11,8 @@ use packetrig_flow::collect::MessageTransport;
 use packetrig_flow_io::group::RoleDecisionSource;
 use packetrig_flow_store::find_linked_tables;
 use packetrig_program::sandbox::{
-    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, file_rules, rig_file_rules,
-    rights_for_files, rights_for_ports,
+    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, capabilities_for_files,
+    capabilities_for_ports, file_rules, rig_file_rules,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
@@ -63,7 +64,7 @@ pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds,
     let inputs = inputs.iter().map(PathBuf::from);
     // The program opens these files after it has changed its user, and the new user may not be permitted to read them.
     let reads_files = inputs.clone().any(|input| input.metadata().is_ok_and(|facts| !facts.is_dir()));
-    // The export truncates its file later.
+    // Creating the files is enough here: the export truncates its file later.
     let exports =
         arguments.export.iter().filter_map(|target| target.strip_prefix("file:")).map(PathBuf::from);
     let exports = create_files(exports)?;
@@ -75,7 +76,7 @@ pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds,
     let user = choose_user(arguments.user.user.as_deref(), written, reads_files);
     let has_maps = !matches!(arguments.source, MeterSourceArg::Packet);
     let namespaces = PathBuf::from(netns::NETNS_DIRECTORY);
-    // The rules name the directories, because other programs replace the files in them.
+    // The sandbox gets rules for the directories and not for the files, because other programs replace the files.
     let (role_file, role_pipe) = match of_group.role_source() {
         RoleDecisionSource::Election => (None, None),
         RoleDecisionSource::StateFile(path) => (path.parent().map(Path::to_owned), None),
@@ -135,9 +136,9 @@ pub(crate) fn serve_program_needs(arguments: &ServeArgs) -> Result<ProgramNeeds,
     let http = (!arguments.no_http).then(|| arguments.http.port());
     let grpc = (!arguments.no_grpc).then(|| arguments.grpc.port());
     let ports: Vec<u16> = http.into_iter().chain(grpc).collect();
-    // The threads of the API open their sockets themselves, after the rights for opening are gone.
+    // The threads of the API open their sockets themselves, after the program has given up most of its rights.
     let network_thread_capabilities =
-        rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
+        capabilities_for_ports(&ports).union_with(capabilities_for_files(read.iter().chain(&written)));
     let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { RING_CAPABILITIES };
     let files = if arguments.on_fleet { file_rules(read, written) } else { rig_file_rules(read, written) };
     Ok(ProgramNeeds {
@@ -170,7 +171,7 @@ pub(crate) fn page_program_needs(arguments: &PageArgs) -> Result<ProgramNeeds, E
     let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
     let ports = [arguments.listen.port()];
     let network_thread_capabilities =
-        rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
+        capabilities_for_ports(&ports).union_with(capabilities_for_files(read.iter().chain(&written)));
     Ok(ProgramNeeds {
         program: "page",
         opening: START_CAPABILITIES,
@@ -183,14 +184,14 @@ pub(crate) fn page_program_needs(arguments: &PageArgs) -> Result<ProgramNeeds, E
     })
 }
 
-/// Directories that the page reads besides results: flow records, logs, files of taps, and the saved calibration.
-/// Creates the last two. Fails if a directory that the user named cannot be read.
+/// Lists the directories that the page reads besides results: those of flow records, logs, taps and the calibration.
+/// Creates those of taps and the calibration. Fails if a directory that the user named cannot be read.
 fn list_and_create_page_directories(places: &RecordDirectoryArgs) -> Result<Vec<PathBuf>, Error> {
     let named = places.flows.iter().chain(&places.logs);
     for directory in named.clone() {
         std::fs::read_dir(directory).map_err(|source| Error::unreadable_file(directory, source))?;
     }
-    // The rule names directories and not files: a tap or a calibration may create its file later.
+    // The sandbox gets rules for directories and not for files: a tap or a calibration may create its file later.
     let of_taps = packetrig_sys::runtime_directory::runtime_directory();
     let of_calibration =
         packetrig_probe_cli::default_calibration_file().and_then(|file| Some(file.parent()?.to_owned()));
@@ -201,7 +202,8 @@ fn list_and_create_page_directories(places: &RecordDirectoryArgs) -> Result<Vec<
     Ok(named.cloned().chain(elsewhere).chain(later).collect())
 }
 
-/// Needs of an agent's worker. It may also read below `replays`, the directory that its owner names for replays.
+/// Returns the needs of an agent's worker. The worker may also read below `replays`, which the owner of the
+/// node permits for replays.
 pub(crate) fn agent_program_needs(
     arguments: &AgentArgs,
     home: &Path,
@@ -217,7 +219,7 @@ pub(crate) fn agent_program_needs(
         replays.into_iter().chain(arguments.owner.as_deref()).map(Path::to_owned).collect();
     let ports: Vec<u16> = arguments.metrics.iter().map(|listen| listen.0.port()).collect();
     let network_thread_capabilities =
-        rights_for_files(read.iter().chain(&written)).union_with(rights_for_ports(&ports));
+        capabilities_for_files(read.iter().chain(&written)).union_with(capabilities_for_ports(&ports));
     Ok(ProgramNeeds {
         program: "agent",
         opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
@@ -231,8 +233,8 @@ pub(crate) fn agent_program_needs(
     })
 }
 
-/// Capabilities that an agent's supervisor keeps, because its worker starts with them. It can enter namespaces only if the owner
-/// lends ports in some.
+/// Returns the capabilities that an agent's supervisor keeps, because its worker starts with them. CAP_SYS_ADMIN, which
+/// is needed to enter namespaces, is among them only with `has_namespaces`.
 pub(crate) fn supervisor_capabilities(has_namespaces: bool) -> ProcessCapabilities {
     let entering = if has_namespaces { ProcessCapabilities::SYS_ADMIN } else { ProcessCapabilities::NONE };
     START_CAPABILITIES
@@ -241,12 +243,12 @@ pub(crate) fn supervisor_capabilities(has_namespaces: bool) -> ProcessCapabiliti
         .union_with(entering)
 }
 
-/// Capabilities of `fleet up` and its message server.
+/// Returns the capabilities of `fleet up` and its message server.
 pub(crate) fn broker_capabilities(directory: &Path, ports: &[u16]) -> ProcessCapabilities {
-    rights_for_ports(ports).union_with(rights_for_files([directory.to_owned()].iter()))
+    capabilities_for_ports(ports).union_with(capabilities_for_files([directory.to_owned()].iter()))
 }
 
-/// Creates a directory: Landlock rules are for directories that exist.
+/// Creates a directory, because a Landlock rule needs a directory that exists. Returns `None` without a directory.
 fn create_directory(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     let Some(directory) = directory else { return Ok(None) };
     let made = private_files::create_directories(directory);

@@ -381,7 +381,7 @@ fn invalid_plan_is_not_printed() {
 fn probe_target_name_is_resolved_and_checked() {
     let allowed = packetrig(&["probe", "allowed", "localhost"]);
     assert_eq!(allowed.code, 0, "{}", allowed.remarks);
-    let address = allowed.remarks.trim().strip_prefix("probe: localhost is ").unwrap();
+    let address = allowed.remarks.trim().strip_prefix("probe: localhost has the address ").unwrap();
     assert!(address.parse::<std::net::IpAddr>().unwrap().is_loopback());
     assert!(allowed.results.contains(&format!("localhost ({address}):")), "{}", allowed.results);
     let forbidden = plan("never = [\"127.0.0.0/8\", \"::1/128\"]\n");

@@ -121,7 +121,8 @@ fn trend_shows_results_and_judges_newest() {
     let store = Store::of(&[1000.0, 1010.0, 990.0, 900.0]);
     let ended = store.report(&["trend", "nightly", "--max-worse", "5%"]);
     assert_eq!(ended.code, 1, "{}", ended.remarks);
-    for part in ["4 results of \"nightly\"", "m1", "1970-01-01 00:00:04", "▇█▇▁", "Verdict: FAIL"] {
+    for part in ["Trend of \"nightly\" (results: 4)", "m1", "1970-01-01 00:00:04", "▇█▇▁", "Verdict: FAIL"]
+    {
         assert!(ended.results.contains(part), "{part} in {}", ended.results);
     }
     assert_eq!(store.report(&["trend", "nightly", "--max-worse", "throughput=15%"]).code, 0);
@@ -142,10 +143,10 @@ fn prune_keeps_pinned_and_unfinished_results() {
     crate::report::store(store.0.path(), "m0", 9, MethodState::Stopped, &result(None, &[64]));
     assert_eq!(store.report(&["pin", "m1"]).code, 0);
     let planned = store.report(&["prune", "--newest", "1", "--dry-run"]);
-    assert!(planned.results.contains("would remove 2 results"), "{}", planned.results);
+    assert!(planned.results.contains("results to remove: 2"), "{}", planned.results);
     assert!(store.report(&["show", "m2"]).code == 0, "a dry run removes nothing");
     let done = store.report(&["prune", "--newest", "1"]);
-    for part in ["removed 2 results", "1 more results match, but stay because they are pinned: m1"] {
+    for part in ["results removed: 2", "results that match, but stay because they are pinned: 1 (m1)"] {
         assert!(done.results.contains(part), "{part} in {}", done.results);
     }
     let listed: Value =

@@ -55,27 +55,27 @@ pub(crate) struct FrameRecord {
     pub(crate) kept: usize,
     /// Length on the wire.
     pub(crate) full_len: u32,
-    /// Number of its interface in the file.
+    /// Number of the frame's interface in the file.
     pub(crate) interface: u32,
     /// Payload bytes of each packet that the kernel or card merged into this frame. Only pcapng can express it.
     pub(crate) merged: Option<u16>,
 }
 
-/// Upper bound of the bytes behind a frame: three bytes of padding, a comment, the end of options, the repeated length.
+/// Upper bound of the bytes after a frame: three bytes of padding, a comment, the end of options, the repeated length.
 const MAX_RECORD_TAIL_BYTES: usize = 3 + 4 + merged::MAX_COMMENT_BYTES.next_multiple_of(4) + 4 + 4;
 
-/// Counters for the statistics at the end of a file, since the recording began.
+/// Counters for the statistics at the end of a file. They count from the beginning of the recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaptureTotals {
     /// Time at which the file was started, nanoseconds since 1970, if known.
     pub(super) from_ns: Option<u64>,
     /// Time at which the file was ended.
     pub(super) to_ns: u64,
-    /// Frames that passed the filter, and frames that the kernel dropped.
+    /// Frames that passed the filter, plus frames that the kernel dropped.
     pub(super) received: u64,
     /// Frames that the kernel, the full queue or the size limit kept out of the files. Failed writes are not included.
     pub(super) dropped: u64,
-    /// Dropped frames that the kernel lost, if the caller counts them separately.
+    /// The part of `dropped` that the kernel lost; `None` if it is not known.
     pub(super) by_kernel: Option<u64>,
     /// The counters are sums over several interfaces.
     pub(super) of_all: bool,
@@ -124,7 +124,7 @@ impl FrameEnvelope {
         }
     }
 
-    /// Appends a comment, which is option 1 of a block, and the end of options.
+    /// Appends a comment (pcapng option 1) and the end of options.
     fn put_comment(&mut self, comment: &[u8]) {
         let length = u16::try_from(comment.len()).unwrap_or(0);
         self.put_tail_bytes(&1u16.to_le_bytes());
@@ -305,17 +305,17 @@ mod tests {
 
     /// Returns the merge comment of each record.
     fn merges(mut bytes: &[u8]) -> Vec<Option<u16>> {
-        use packetrig_wire::pcap::{CaptureDecoder, CaptureElement};
+        use packetrig_wire::pcap::{CaptureDecoder, DecodedElement};
         let mut decoder = CaptureDecoder::new();
         let mut found = Vec::new();
         while !bytes.is_empty() {
             let used = match decoder.next_step(bytes).unwrap() {
-                CaptureElement::Record { record, used } => {
+                DecodedElement::Record { record, used } => {
                     found.push(record.merged);
                     used
                 }
-                CaptureElement::Skip(used) => usize::try_from(used).unwrap(),
-                CaptureElement::More(_) => panic!("the file is whole"),
+                DecodedElement::Skip(used) => usize::try_from(used).unwrap(),
+                DecodedElement::More(_) => panic!("the file is whole"),
             };
             bytes = &bytes[used..];
         }

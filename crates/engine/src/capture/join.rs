@@ -1,16 +1,16 @@
 //! Joins the files of a ring into one file that readers can read in order.
 //!
-//! All files of a recording begin with the same bytes. The oldest file keeps them; the later bytes of the
-//! other files are appended to it. In pcapng the statistics that end each part may stand between frames;
-//! readers use the last ones. Invariant: a file under its final name is durable, and no frame is removed
-//! before it is in another file.
+//! All files of a recording begin with the same header. The bytes after the headers of the newer files are
+//! appended to the oldest file. In pcapng each file ends with statistics, which then stand between frames;
+//! readers use the last ones. Invariant: a file under its final name has been synced to the disk, and no frame
+//! is removed before it is in another file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Joins `parts`, oldest first, into one file and removes them. `head` is the number of bytes that all parts begin
-/// with. On failure the frames that were not appended are still in the parts.
+/// Joins `parts`, oldest first, into one file and removes them. `head` is the length of the header with which all parts
+/// begin. On failure the frames that were not appended are still in the parts.
 pub(super) fn join_capture_parts(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> {
     let Some((oldest, others)) = parts.split_first() else { return Ok(()) };
     for part in others {

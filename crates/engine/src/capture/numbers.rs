@@ -1,11 +1,11 @@
-//! Counts the missing copies of frames that a tap sends to a log. The numbers in the tap's trailers show the gaps,
-//! separately for each direction.
+//! Counts the missing copies of frames that a tap sends to a log. The numbers in the trailers that the tap appends to
+//! the copies show the gaps, separately for each direction.
 //!
 //! The tap numbers its copies from 1 without a gap. If a number is missing between two that arrive, the copy was lost
-//! between the tap and this log. If numbers are missing between two runs of the log, the copies were sent while no log
-//! ran. A tap that restarts numbers its copies from 1 again, which shows as a lower number at a later time. Copies
-//! before the first number that ever arrived may have had another receiver, so they are not counted here; the tap's own
-//! counters include them.
+//! between the tap and this log. If numbers are missing between two runs of the log, the tap sent the copies while no
+//! log ran. A tap that restarts numbers its copies from 1 again, which shows as a lower number at a later time. Copies
+//! before the first number that ever arrived may have had another receiver, so they are not counted here. The counters
+//! of the tap itself include them.
 //!
 //! Invariant, for a tap that did not restart: `last = first - 1 + seen + missing + absent`.
 
@@ -14,13 +14,13 @@ use packetrig_units::MonoTime;
 use packetrig_wire::trailer::TapTrailer;
 use serde::{Deserialize, Serialize};
 
-/// A frame whose number is not higher, and whose time is later by more than this, comes from a restarted tap.
+/// A tap has restarted if a frame's number is not higher than the last one and its time is later by more than this.
 const SEQUENCE_RESTART_AGE_NS: u64 = 1_000_000_000;
 
 /// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberedDirection {
-    /// First number that is accounted for: the first that ever arrived, or 1 after a restart of the tap.
+    /// First number from which gaps count: the first that ever arrived, or 1 after a restart of the tap.
     pub first: u64,
     /// Highest number since the last restart of the tap.
     pub last: u64,
@@ -50,7 +50,7 @@ pub struct TrailerCounter {
 
 #[derive(Debug, Default)]
 struct DirectionState {
-    /// Counters up to the beginning of the window.
+    /// Counters from before the window began.
     before: Option<NumberedDirection>,
     window: Option<SequenceWindow>,
     /// The tap's number that the window counts as zero.
@@ -60,7 +60,7 @@ struct DirectionState {
 }
 
 impl TrailerCounter {
-    /// Continues from the numbers known so far.
+    /// Creates a counter that continues from `known`, the counters of earlier runs of the log.
     pub fn new(known: TapNumbers) -> Self {
         Self { directions: known.map(|before| DirectionState { before, ..DirectionState::default() }) }
     }

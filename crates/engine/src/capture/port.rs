@@ -1,4 +1,4 @@
-//! A port's capture: any thread can start, stop and fetch it while the port keeps receiving.
+//! A port's capture: any thread can start it, stop it and fetch its result while the port keeps receiving.
 //!
 //! ```text
 //!  start_capture(): recorder -> slot -> CaptureTap (receiving thread)
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Files of a ring; the oldest is removed when a new one begins.
+/// Number of files of a ring; the oldest is removed when there would be one more.
 const RING_FILE_COUNT: u64 = 8;
 /// Memory of the queue between receiver and disk, bytes.
 const DISK_QUEUE_BYTES: usize = 64 << 20;
@@ -71,12 +71,12 @@ impl MissingFrames {
     pub fn describe_reasons(&self) -> Vec<String> {
         let reasons = [
             (self.beyond_budget, "arrived after the file had reached its size limit"),
-            (self.overwritten, "were overwritten by newer frames"),
-            (self.queue, "were dropped because the disk queue was full"),
-            (self.disk, "could not be written"),
+            (self.overwritten, "overwritten by newer frames"),
+            (self.queue, "dropped because the queue to the disk was full"),
+            (self.disk, "lost because writing failed"),
         ];
         let some = reasons.iter().filter(|(frames, _)| *frames > 0);
-        some.map(|(frames, why)| format!("{frames} {why}")).collect()
+        some.map(|(frames, why)| format!("{why}: {frames}")).collect()
     }
 }
 
@@ -115,7 +115,7 @@ impl std::fmt::Debug for PortCapture {
 }
 
 impl PortCapture {
-    /// Creates a capture that has not started, and the tap that hands it the frames of the port's receiver.
+    /// Creates a capture that has not started, and the tap to which the port's receiver offers its frames.
     pub fn new(spec: CaptureSpec) -> Result<(Self, CaptureTap), Error> {
         let program = spec.filter.compile_program().map_err(|reason| {
             let expression = format!("the capture filter for {}", spec.interface);
@@ -161,14 +161,14 @@ impl PortCapture {
         captured
     }
 
-    /// Returns the outcome of a capture that could not be ended because of `error`.
+    /// Returns the outcome of a capture that could not be ended because of `error`: without frames, with this failure.
     pub(crate) fn failed_outcome(&self, error: &Error) -> CaptureOutcome {
         let failure = Some(error.to_string());
         CaptureOutcome { file: self.0.spec.file.clone(), failure, ..CaptureOutcome::default() }
     }
 
     /// Ends the capture of a failed run: the file gets its final name, and a file without frames is removed.
-    pub(crate) fn abandon_capture(&self) {
+    pub(crate) fn stop_capture_of_failed_run(&self) {
         if !self.is_running() {
             return;
         }
@@ -223,8 +223,8 @@ impl PortCapture {
             snap_len: *snap_len,
             fcs: true,
             budget: (!overwrite).then_some(*budget),
-            // A budget that is overwritten is a ring of parts: eight of them lose at most an eighth of the budget
-            // when the oldest is removed. `join_capture_parts` makes one file of them at the end.
+            // With `overwrite`, the capture is a ring of eight files: removing the oldest file loses only about an
+            // eighth of the budget. `join_capture_parts` makes one file of them at the end.
             rotation: FileRotation {
                 bytes: overwrite.then_some(budget / RING_FILE_COUNT),
                 every: None,
@@ -248,7 +248,7 @@ impl PortCapture {
         let parts: Vec<_> = recorded.files.iter().filter(|part| part.exists()).collect();
         let first = parts.first().map_or(file, |part| *part).clone();
         let mut captured = outcome_from_recording(first, &recorded);
-        let why = format!("cannot write {}: {error}; {} partial files are kept", file.display(), parts.len());
+        let why = format!("cannot write {}: {error}; partial files kept: {}", file.display(), parts.len());
         captured.failure = captured.failure.or(Some(why));
         Ok(captured)
     }

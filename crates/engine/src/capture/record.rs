@@ -4,10 +4,11 @@
 //!  FrameRx -> record_frames(): count, encode into a block -> queue -> disk's thread: direct writes, rotation
 //!             no free block: the frame is dropped         <- written blocks go back
 //! ```
-//! The capturing thread never waits for the disk. The loop is generic over the frame level: any back end that shows
-//! frames can be recorded. It applies no filter; the frame level delivers only frames that pass.
+//! The capturing thread never waits for the disk. The loop records from any [`FrameRx`]. It applies no filter: the
+//! caller has set a filter on the [`FrameRx`], so that only matching frames arrive.
 //!
-//! Invariant: frames passed to the recorder = written + beyond the budget + dropped by the queue + lost to the disk.
+//! Invariant: frames passed to the recorder = written + beyond the size limit + dropped because the queue was full +
+//! lost because writing failed.
 
 mod compression;
 mod disk;
@@ -30,7 +31,7 @@ use packetrig_stats::port::RxCounters;
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos, clamp_to_usize};
 
-/// Frames received before the clock is read again.
+/// Maximum number of frames received before the clock is read again.
 const FRAMES_PER_CLOCK_READING: usize = 512;
 /// Time to wait for frames before checking whether to stop.
 const FRAME_WAIT_TIME: Nanos = Nanos::from_millis(20);
@@ -63,11 +64,11 @@ pub struct RecordCounts {
     pub frames: u64,
     /// Bytes of these frames, FCS included.
     pub bytes: u64,
-    /// Received frames that are several packets on the wire.
+    /// Received frames that were merged from several packets on the wire.
     pub merged: u64,
-    /// Frames that passed the filter and found the kernel's ring full.
+    /// Frames that passed the filter and were dropped because the kernel's ring was full.
     pub kernel_dropped: u64,
-    /// Frames that found the queue to the disk full.
+    /// Frames dropped because the queue to the disk was full.
     pub queue_dropped: u64,
     /// Frames lost because writing failed.
     pub disk_lost: u64,
@@ -80,14 +81,14 @@ pub struct RecordSummary {
     pub counts: RecordCounts,
     /// Counters of the back end.
     pub port: RxCounters,
-    /// Files and their counters, if frames were written.
+    /// Files and their counters; `None` if frames were only counted.
     pub recorded: Option<RecordingOutcome>,
-    /// Frames by the second of their arrival, if nothing was written.
+    /// Frames by the second of their arrival; empty unless frames were only counted.
     pub series: RateSeries,
 }
 
-/// Receives frames from `rx` until a limit is reached, `stop` returns true, or writing fails. `tell` receives the
-/// counters twice a second and, when nothing is written, the frames by the second of their arrival.
+/// Receives frames from `rx` until a limit is reached, `stop` returns true, or writing fails. Calls `tell` twice a
+/// second with the counters and, without a recorder, with the frames by the second of their arrival.
 pub fn record_frames(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
@@ -198,9 +199,8 @@ impl RecordSession {
         Ok(())
     }
 
-    /// Returns whether every frame that arrived before the end has been read; some seconds after the end it gives up
-    /// and returns true. The kernel hands over a partly filled block only after its timeout, so an empty ring is no
-    /// proof.
+    /// Returns whether every frame that arrived before the end has been read; some seconds after the end, returns true
+    /// in any case. An empty ring proves nothing: the kernel hands over a partly filled block only after a timeout.
     fn is_drained(&mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<bool, Error> {
         Ok(RecordingDrain::have_frames_reached_ring(self.end, now)
             && self.rest.is_read_or_timed_out(rx.ring_progress()?, self.end, now))

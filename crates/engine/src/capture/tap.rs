@@ -1,12 +1,12 @@
-//! The receiving thread's end of a port's capture.
+//! The part of a port's capture that runs on the receiving thread.
 //!
-//! Commands wait in a slot. The thread reads only the slot's flag and takes the lock only when a command waits, which
-//! is when a capture is started or stopped. The recorder returns through a channel and is finished on another thread.
+//! Commands (start, stop) wait in a slot. The thread normally reads only the flag of the slot; it takes the lock only
+//! when a command waits. At the end the recorder is sent through a channel to another thread, which finishes it.
 //!
 //! Invariant: the recorder receives exactly the frames that arrived between start and stop and passed the filter.
 
 use super::record::CaptureRecorder;
-use crate::port::{RingDrain, RingProgress, RxFrame};
+use crate::port::{RingDrainTarget, RingProgress, RxFrame};
 use crossbeam_channel::Sender;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
@@ -19,12 +19,12 @@ const MAX_FRAME_TRANSIT_TIME: Nanos = Nanos::from_millis(60);
 /// unless the processor stalls.
 const MAX_REMAINING_DRAIN_TIME: Nanos = Nanos::from_secs(5);
 
-/// Tracks the frames that had arrived at the end of a recording and are still unread.
+/// Tracks whether all frames that arrived before the end of a recording have been read.
 #[derive(Default)]
-pub(super) struct RecordingDrain(RingDrain);
+pub(super) struct RecordingDrain(RingDrainTarget);
 
 impl RecordingDrain {
-    /// Returns whether enough time has passed since `end`: every earlier frame is in the ring by now.
+    /// Returns whether every frame that arrived before `end` must be in the ring by now; false if there is no `end`.
     pub(super) fn have_frames_reached_ring(end: Option<MonoTime>, now: MonoTime) -> bool {
         end.is_some_and(|end| now >= end + MAX_FRAME_TRANSIT_TIME)
     }
@@ -55,7 +55,8 @@ pub(super) struct CaptureCommandSlot {
 }
 
 impl CaptureCommandSlot {
-    /// Puts a command into the slot. If the previous command was not taken yet, returns that one and drops the new one.
+    /// Puts a command into the slot. If the previous command is still there, drops the new one, and removes and returns
+    /// the previous one; the slot is then empty.
     pub(super) fn put_command(&self, order: CaptureCommand) -> Option<CaptureCommand> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slot.take();
@@ -76,7 +77,7 @@ impl CaptureCommandSlot {
 
 pub struct CaptureTap {
     program: Option<FilterProgram>,
-    /// Whether frames that fail the filter never get here, so that frames lost in the ring would have passed.
+    /// Whether all frames in the port's ring pass the filter, so that the ring's drops are losses of this capture.
     is_filtered_before: bool,
     is_alone: bool,
     slot: Arc<CaptureCommandSlot>,
@@ -96,7 +97,7 @@ struct ActiveCapture {
     end: Option<MonoTime>,
     rest: RecordingDrain,
     is_over: bool,
-    /// Number of frames that the ring had dropped when the capture was begun.
+    /// Number of frames that the ring had dropped when the capture began; `None` until read.
     lost_before: Option<u64>,
 }
 
@@ -119,7 +120,7 @@ impl CaptureTap {
         self.program.as_ref().filter(|_| self.is_alone)
     }
 
-    /// Notes that the filter also runs before the ring.
+    /// Records that the filter also runs before the ring. From then on, the ring's drops are losses of this capture.
     pub fn mark_filtered_before_ring(&mut self) {
         self.is_filtered_before = true;
     }
@@ -145,8 +146,8 @@ impl CaptureTap {
         }
     }
 
-    /// Updates the capture between batches; `is_idle` means that no frame is waiting. Returns whether
-    /// [`Self::on_ring_read`] and [`Self::on_ring_dropped`] are to be called.
+    /// Updates the capture between batches of frames; `is_idle` means that no frame is waiting. Returns whether the
+    /// caller must call [`Self::on_ring_read`] and [`Self::on_ring_dropped`] now.
     pub fn update_capture(&mut self, now: MonoTime, is_idle: bool) -> bool {
         if self.has_pending_command() {
             self.execute_capture_command();
@@ -160,8 +161,8 @@ impl CaptureTap {
             || (is_idle && RecordingDrain::have_frames_reached_ring(active.end, now))
     }
 
-    /// Updates how far the port's ring was read. A capture is over once its end has passed and all its frames have been
-    /// read. An empty ring does not prove that everything has arrived.
+    /// Reports how far the port's ring was read. A capture is over once its end has passed and all its frames have been
+    /// read. An empty ring does not prove that all frames have arrived.
     pub fn on_ring_read(&mut self, progress: RingProgress, now: MonoTime) {
         let Some(active) = &mut self.active else { return };
         if RecordingDrain::have_frames_reached_ring(active.end, now) {
@@ -169,7 +170,7 @@ impl CaptureTap {
         }
     }
 
-    /// Updates how many frames the port's ring has dropped so far. A capture that is over ends here.
+    /// Reports how many frames the port's ring has dropped so far. If the capture is over, returns the recorder.
     pub fn on_ring_dropped(&mut self, frames: u64) {
         let Some(active) = &mut self.active else { return };
         // Earlier drops of the ring do not count for this capture.

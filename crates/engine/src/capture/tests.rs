@@ -6,7 +6,7 @@ use packetrig_stats::port::StampKind;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::checksum;
 use packetrig_wire::filter::{FieldCondition, FilterBase, FrameFilter};
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement};
+use packetrig_wire::pcap::{CaptureDecoder, DecodedElement};
 use std::path::Path;
 
 /// The length of everything in a file of the classic format that is not a frame's bytes.
@@ -42,14 +42,14 @@ fn numbers(file: &Path) -> (Vec<u32>, bool) {
     let (mut decoder, mut rest, mut found, mut right) = (CaptureDecoder::new(), &bytes[..], Vec::new(), true);
     while !rest.is_empty() {
         match decoder.next_step(rest).unwrap() {
-            CaptureElement::Record { record, used } => {
+            DecodedElement::Record { record, used } => {
                 assert_eq!((record.bytes.len(), record.full_len), (64, 64), "length with FCS");
                 found.push(u32::from_be_bytes(*record.bytes.first_chunk().unwrap()));
                 right &= record.bytes[60..] == checksum::compute_fcs(&record.bytes[..60]);
                 rest = &rest[used..];
             }
-            CaptureElement::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
-            CaptureElement::More(_) => panic!("a record is cut"),
+            DecodedElement::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
+            DecodedElement::More(_) => panic!("a record is cut"),
         }
     }
     (found, right)

@@ -3,7 +3,7 @@
 
 use packetrig_sys::pcap::ClassicInsn;
 
-/// VLAN tags that the program skips at most.
+/// Maximum number of VLAN tags that the program skips.
 const MAX_SKIPPED_VLAN_TAGS: u32 = 4;
 const BPF_LOAD_HALF: u16 = 0x28;
 const BPF_LOAD_BYTE: u16 = 0x30;

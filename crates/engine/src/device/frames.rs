@@ -13,7 +13,7 @@ const ARP_ETHERTYPE: u16 = 0x0806;
 const IPV4_ETHERTYPE: u16 = 0x0800;
 const IPV6_ETHERTYPE: u16 = 0x86dd;
 const VLAN_TPIDS: [u16; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
-/// Tags that are parsed at most; no interface has more.
+/// Maximum number of VLAN tags that are parsed; no emulated interface has more.
 const MAX_TAGS: usize = 6;
 const ICMP_PROTOCOL: u8 = 1;
 const ICMPV6: u8 = 58;
@@ -89,7 +89,7 @@ impl<'a> DeviceFrame<'a> {
 }
 
 fn parse_arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
-    // Ethernet, IPv4, and the lengths of their addresses.
+    // Hardware type Ethernet, protocol IPv4, and the lengths of their addresses.
     if bytes.get(..6)? != [0, 1, 8, 0, 6, 4] {
         return None;
     }
@@ -112,7 +112,7 @@ fn parse_icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP_PROTOCOL || !whole {
         return None;
     }
-    // The packet's own length, because a short frame has padding behind it.
+    // The length comes from the IP header, because a short frame has padding after the packet.
     let message = bytes.get(head..length)?;
     // A one's-complement sum over data that includes its own checksum is all ones (RFC 1071).
     if checksum::ones_complement_sum(bytes.get(..head)?) != 0xffff
@@ -211,7 +211,7 @@ pub(super) fn link_local_address(mac: Mac) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-fn ethernet_frame(interface: &DeviceInterface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+fn build_ethernet_frame(interface: &DeviceInterface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(MIN_FRAME_BYTES.max(packet.len() + 32));
     frame.extend(to);
     frame.extend(interface.mac);
@@ -226,7 +226,7 @@ fn ethernet_frame(interface: &DeviceInterface, to: Mac, ether_type: u16, packet:
 }
 
 /// Builds an ARP message: operation 1 is a request, 2 a reply.
-pub(super) fn arp_frame(
+pub(super) fn build_arp_frame(
     interface: &DeviceInterface,
     operation: u8,
     from: Ipv4Addr,
@@ -238,21 +238,25 @@ pub(super) fn arp_frame(
     packet.extend(from.octets());
     packet.extend(if operation == 1 { [0; 6] } else { to_mac });
     packet.extend(to.octets());
-    ethernet_frame(interface, to_mac, ARP_ETHERTYPE, &packet)
+    build_ethernet_frame(interface, to_mac, ARP_ETHERTYPE, &packet)
 }
 
 /// Builds a neighbour solicitation for the MAC address of `target`.
-pub(super) fn solicitation_frame(interface: &DeviceInterface, from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+pub(super) fn build_neighbour_solicitation(
+    interface: &DeviceInterface,
+    from: Ipv6Addr,
+    target: Ipv6Addr,
+) -> Vec<u8> {
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
     message.extend(target.octets());
     message.extend([1, 1]);
     message.extend(interface.mac);
     let to = solicited_node_address(target);
-    icmpv6_frame(interface, multicast_mac(to), Endpoints { from, to }, 255, message)
+    build_icmpv6_frame(interface, multicast_mac(to), Endpoints { from, to }, 255, message)
 }
 
 /// Builds a neighbour advertisement for `target`. Without a requester it is unsolicited and goes to all nodes.
-pub(super) fn advertisement_frame(
+pub(super) fn build_neighbour_advertisement(
     interface: &DeviceInterface,
     target: Ipv6Addr,
     requester: Option<(Mac, Ipv6Addr)>,
@@ -265,7 +269,7 @@ pub(super) fn advertisement_frame(
     message.extend(interface.mac);
     let everybody = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     let requester = requester.unwrap_or_else(|| (multicast_mac(everybody), everybody));
-    icmpv6_frame(interface, requester.0, Endpoints { from: target, to: requester.1 }, 255, message)
+    build_icmpv6_frame(interface, requester.0, Endpoints { from: target, to: requester.1 }, 255, message)
 }
 
 /// Source and destination address of a packet.
@@ -283,7 +287,7 @@ pub(super) struct EchoHeader {
     pub(super) sequence: u16,
 }
 
-fn icmpv6_frame(
+fn build_icmpv6_frame(
     interface: &DeviceInterface,
     mac: Mac,
     ends: Endpoints<Ipv6Addr>,
@@ -299,11 +303,11 @@ fn icmpv6_frame(
     packet.extend(from.octets());
     packet.extend(to.octets());
     packet.extend(message);
-    ethernet_frame(interface, mac, IPV6_ETHERTYPE, &packet)
+    build_ethernet_frame(interface, mac, IPV6_ETHERTYPE, &packet)
 }
 
-/// Builds an echo message from one address to another; `None` unless both have the same version.
-pub(super) fn echo_frame(
+/// Builds an echo message from one address to another; `None` if one is IPv4 and the other IPv6.
+pub(super) fn build_echo_frame(
     interface: &DeviceInterface,
     mac: Mac,
     ends: Endpoints<IpAddr>,
@@ -333,10 +337,10 @@ pub(super) fn echo_frame(
             let sum = !checksum::ones_complement_sum(&packet);
             packet[10..12].copy_from_slice(&sum.to_be_bytes());
             packet.extend(message);
-            Some(ethernet_frame(interface, mac, IPV4_ETHERTYPE, &packet))
+            Some(build_ethernet_frame(interface, mac, IPV4_ETHERTYPE, &packet))
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            Some(icmpv6_frame(interface, mac, Endpoints { from, to }, 64, message))
+            Some(build_icmpv6_frame(interface, mac, Endpoints { from, to }, 64, message))
         }
         _ => None,
     }

@@ -16,11 +16,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Frames received per step.
+/// Maximum number of frames received in one step.
 const MAX_FRAMES_PER_STEP: usize = 64;
 /// Longest wait between two steps.
 const MAX_IDLE_WAIT: Nanos = Nanos::from_millis(5);
-/// Longest frame that is answered.
+/// Longest frame that is sent, bytes without FCS; longer answers are dropped.
 const MAX_ANSWERED_FRAME_BYTES: usize = 1518;
 /// Pending frames are dropped when the kernel has taken none of them for this long.
 const STUCK_TIMEOUT: Nanos = Nanos::from_millis(1_000);
@@ -28,17 +28,17 @@ const STUCK_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 /// Network namespace and index of a port's interface. The emulated hosts open their own sockets there, separate from
 /// those of the test traffic.
 #[derive(Debug)]
-pub struct PortSite {
+pub struct PortInterfaceHandle {
     pub netns: NetNs,
     pub index: u32,
     /// Location as text, for messages.
     pub location: String,
-    /// Number of frames sent through these separate sockets. Readers of the interface's counters subtract it.
+    /// Number of frames that the emulated hosts sent. Code that reads the interface's counters subtracts it.
     pub aside: Arc<AtomicU64>,
 }
 
-impl PortSite {
-    /// Opens the namespace again for the same interface.
+impl PortInterfaceHandle {
+    /// Returns a second handle for the same interface, with its own handle of the namespace.
     pub fn duplicate(&self) -> Result<Self, Error> {
         let netns = self.netns.duplicate()?;
         Ok(Self { netns, index: self.index, location: self.location.clone(), aside: Arc::clone(&self.aside) })
@@ -69,7 +69,7 @@ pub(crate) struct PublishedHostCounters {
 
 impl DeviceHost {
     pub(crate) fn open_sockets(
-        site: PortSite,
+        site: PortInterfaceHandle,
         machine: DeviceMachine,
         gate: SendGate,
     ) -> Result<Self, Error> {
@@ -102,7 +102,7 @@ impl DeviceHost {
         self.apply_send_gate(self.clock.now());
     }
 
-    /// Permits sending for this long, before the first lease arrives.
+    /// Permits sending for the time `within` from now on, because the first lease arrives later.
     pub(crate) fn permit_sending_for(&mut self, within: Nanos) {
         let now = self.clock.now();
         self.allowed_until = now + within;
@@ -118,7 +118,7 @@ impl DeviceHost {
     /// because a pause makes none of its counters wrong.
     fn apply_send_gate(&mut self, now: MonoTime) {
         let is_allowed = self.is_allowed(now);
-        // Called on every step; the machine does nothing while the state stays the same.
+        // This is called in every step; the machine does nothing while the state stays the same.
         self.machine.set_interfaces_enabled(self.is_wanted && is_allowed, now, &mut self.out);
         // Frames that were built before the lease expired must not leave afterwards.
         if !is_allowed {
@@ -142,7 +142,7 @@ impl DeviceHost {
         self.machine.start_ping(interface, address, to, self.clock.now(), within)
     }
 
-    /// Returns the state of a ping. A finished ping is forgotten after this call.
+    /// Returns the state of a ping; `None` if no ping has this number. Removes a finished ping.
     pub(crate) fn take_ping_state(&mut self, number: u64) -> Option<PingState> {
         let state = self.machine.ping_state(number)?;
         if state != PingState::Waiting {
@@ -168,13 +168,12 @@ impl DeviceHost {
         Ok(())
     }
 
-    /// Hands over pending frames; frames without a free slot wait.
+    /// Gives pending frames to the kernel; frames for which the ring has no free slot wait for the next call.
     fn send_frames(&mut self, now: MonoTime) -> Result<(), Error> {
         let mut sent = 0;
         for frame in &self.out {
             if frame.len() > MAX_ANSWERED_FRAME_BYTES {
-                // The frame is too long for a slot. It is skipped, because it would block the frames behind it
-                // for ever.
+                // The frame is too long for a slot. It is dropped, because no frame after it could ever leave.
                 sent += 1;
                 continue;
             }

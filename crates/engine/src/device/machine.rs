@@ -1,4 +1,5 @@
-//! Behaviour of a port's emulated interfaces. Frames in, frames out, deadlines; time is an argument.
+//! Behaviour of a port's emulated interfaces: which frames they send, on which received frame or at which time. Pure:
+//! the time is an argument.
 
 use super::frames::{self, BROADCAST_MAC, DeviceFrame, DeviceMessage, EchoHeader, Endpoints};
 use crate::rig::OwnerPermit;
@@ -14,7 +15,7 @@ const MIN_REQUEST_PAUSE: Nanos = Nanos::from_millis(250);
 const MAX_REQUEST_PAUSE: Nanos = Nanos::from_millis(4_000);
 /// Interval between two requests to a known neighbour.
 const NEIGHBOUR_REFRESH_INTERVAL: Nanos = Nanos::from_millis(30_000);
-/// Time between two attempts of a ping.
+/// Interval between two echo requests of a ping.
 const PING_RETRY_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Maximum number of answers per second. No regular neighbour sends more requests.
 const MAX_ANSWERS: u32 = 2_000;
@@ -69,7 +70,7 @@ pub struct DeviceMachine {
     pings: BTreeMap<u64, PendingPing>,
     next_ping: u64,
     on: bool,
-    /// Start of the second in which answers are counted, and their number.
+    /// Start of the second in which answers are counted, and the number of answers in it.
     answers: (MonoTime, u32),
     /// Permit that decides which addresses are answered; with `None` all are.
     permit: Option<Arc<dyn OwnerPermit>>,
@@ -79,7 +80,7 @@ impl PendingPing {
     fn echo_request(&self, interface: &DeviceInterface, mac: Mac) -> Option<Vec<u8>> {
         let ends = Endpoints { from: self.route.from, to: self.to };
         let echo = EchoHeader { reply: false, id: self.id, sequence: self.sequence };
-        frames::echo_frame(interface, mac, ends, echo, PING_PAYLOAD)
+        frames::build_echo_frame(interface, mac, ends, echo, PING_PAYLOAD)
     }
 
     /// Returns whether a reply from one address to another answers this ping.
@@ -111,8 +112,8 @@ impl DeviceMachine {
         machine
     }
 
-    /// Answers only requests from addresses that the owner of the node allows, and from link-local and unspecified
-    /// addresses, which never leave the link.
+    /// With a permit, answers only requests from addresses that the owner of the node allows, and from link-local and
+    /// unspecified addresses, which never leave the link.
     #[must_use]
     pub(crate) fn with_permit(self, permit: Option<Arc<dyn OwnerPermit>>) -> Self {
         Self { permit, ..self }
@@ -153,7 +154,8 @@ impl DeviceMachine {
         self.found.iter().map(|(neighbour, found)| (*neighbour, found.mac))
     }
 
-    /// Starts a ping from an address to `to`; [`Self::ping_state`] returns the outcome.
+    /// Starts a ping from address number `address` of an interface to `to`. Returns the number of the ping, for
+    /// [`Self::ping_state`]. A ping without a route has failed at once.
     pub fn start_ping(
         &mut self,
         interface: usize,
@@ -179,7 +181,7 @@ impl DeviceMachine {
         number
     }
 
-    /// Finds the route of a ping from an address to `to`; `None` if there is none.
+    /// Finds the source address and the next hop of a ping; `None` if the address has no route to `to`.
     fn find_route(&self, interface: usize, address: usize, to: IpAddr) -> Option<PingRoute> {
         let source = self.interfaces.get(&interface)?.addresses.get(address)?;
         if source.ip.is_ipv4() != to.is_ipv4() {
@@ -288,13 +290,14 @@ impl DeviceMachine {
                 }
                 let ends = Endpoints { from: *to, to: *from };
                 let echo = EchoHeader { reply: true, id: *id, sequence: *sequence };
-                let answer = frames::echo_frame(interface, frame.from, ends, echo, data);
+                let answer = frames::build_echo_frame(interface, frame.from, ends, echo, data);
                 self.push_answer_within_limit(now, answer, out);
             }
         }
     }
 
-    /// Finds the interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
+    /// Finds the interface on the frame's VLAN that has the address `ip`. `None` unless the frame was sent to the MAC
+    /// address of this interface or to a group address.
     fn find_interface_with_address(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
         // A frame of this interface may come back through the device under test. It is not answered.
         self.interfaces.values().find(|interface| {
@@ -307,7 +310,7 @@ impl DeviceMachine {
 
     /// Records the MAC address of a neighbour that was requested.
     fn learn_neighbour(&mut self, frame: &DeviceFrame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
-        // No station has a group address or zeros; test traffic to it would be flooded to every port.
+        // No station has a group address or zeros; test traffic to such an address would be flooded to every port.
         if mac[0] & 1 == 1 || mac == [0; 6] {
             return;
         }
@@ -350,7 +353,7 @@ pub(super) fn gateways_to_resolve(
         .filter_map(move |(address, of)| Some(DeviceNeighbour { interface: index, address, ip: of.gateway? }))
 }
 
-/// Returns whether a frame was sent to this interface or to a group.
+/// Returns whether a frame was sent to the MAC address of this interface or to a group address.
 fn is_frame_to_interface_or_group(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     frame.to == interface.mac || frame.to[0] & 1 == 1
 }
@@ -365,7 +368,7 @@ fn is_on_vlan(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).eq(frame.tags.iter().copied())
 }
 
-/// Returns the link-local address of an interface with IPv6.
+/// Returns the link-local address of an interface; `None` if the interface has no IPv6 address.
 fn own_link_local_address(interface: &DeviceInterface) -> Option<Ipv6Addr> {
     interface
         .addresses
@@ -378,21 +381,26 @@ fn announce_addresses(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
     for address in &interface.addresses {
         out.push(match address.ip {
             // A gratuitous ARP request (RFC 5227): sender and target are the same address.
-            IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, BROADCAST_MAC, ip),
-            IpAddr::V6(ip) => frames::advertisement_frame(interface, ip, None),
+            IpAddr::V4(ip) => frames::build_arp_frame(interface, 1, ip, BROADCAST_MAC, ip),
+            IpAddr::V6(ip) => frames::build_neighbour_advertisement(interface, ip, None),
         });
     }
-    out.extend(own_link_local_address(interface).map(|ip| frames::advertisement_frame(interface, ip, None)));
+    out.extend(
+        own_link_local_address(interface)
+            .map(|ip| frames::build_neighbour_advertisement(interface, ip, None)),
+    );
 }
 
 fn build_neighbour_request(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {
     match (interface.addresses.get(neighbour.address)?.ip, neighbour.ip) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, BROADCAST_MAC, to)),
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            Some(frames::build_arp_frame(interface, 1, from, BROADCAST_MAC, to))
+        }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             // Source and target have the same scope (RFC 6724 section 5, rule 2).
             let from =
                 if to.is_unicast_link_local() { frames::link_local_address(interface.mac) } else { from };
-            Some(frames::solicitation_frame(interface, from, to))
+            Some(frames::build_neighbour_solicitation(interface, from, to))
         }
         _ => None,
     }
@@ -406,12 +414,12 @@ fn build_neighbour_answer(
 ) -> Option<Vec<u8>> {
     match (target, requester) {
         (IpAddr::V4(target), IpAddr::V4(requester)) => {
-            Some(frames::arp_frame(interface, 2, target, mac, requester))
+            Some(frames::build_arp_frame(interface, 2, target, mac, requester))
         }
         (IpAddr::V6(target), IpAddr::V6(requester)) => {
             // An unspecified source is duplicate address detection; the answer then goes to all nodes (RFC 4861 7.2.4).
             let requester = (!requester.is_unspecified()).then_some((mac, requester));
-            Some(frames::advertisement_frame(interface, target, requester))
+            Some(frames::build_neighbour_advertisement(interface, target, requester))
         }
         _ => None,
     }

@@ -83,7 +83,7 @@ fn macs(machine: &DeviceMachine) -> Vec<Option<Mac>> {
 /// An echo message between two addresses.
 fn echo(of: &DeviceInterface, mac: Mac, ends: [&str; 2], reply: bool, data: &[u8]) -> Option<Vec<u8>> {
     let ends = Endpoints { from: ip(ends[0]), to: ip(ends[1]) };
-    frames::echo_frame(of, mac, ends, EchoHeader { reply, id: 1, sequence: 1 }, data)
+    frames::build_echo_frame(of, mac, ends, EchoHeader { reply, id: 1, sequence: 1 }, data)
 }
 
 #[test]
@@ -91,8 +91,10 @@ fn device_answers_address_queries_on_its_vlan_only() {
     let asks = |tags: &[u16], target: &str| {
         let asker = interface(B, tags, &[]);
         match ip(target) {
-            IpAddr::V4(to) => frames::arp_frame(&asker, 1, "198.18.0.9".parse().unwrap(), [0xff; 6], to),
-            IpAddr::V6(to) => frames::solicitation_frame(&asker, "2001:2::9".parse().unwrap(), to),
+            IpAddr::V4(to) => {
+                frames::build_arp_frame(&asker, 1, "198.18.0.9".parse().unwrap(), [0xff; 6], to)
+            }
+            IpAddr::V6(to) => frames::build_neighbour_solicitation(&asker, "2001:2::9".parse().unwrap(), to),
         }
     };
     let answers = |frame: &[u8]| {
@@ -121,8 +123,13 @@ fn disabled_interface_stays_silent_and_forgets_neighbours() {
     a.set_interfaces_enabled(false, at(300), &mut out);
     a.handle_timeouts(at(9_000), &mut out);
     let asker = interface(B, &[7, 8], &[]);
-    let ask =
-        frames::arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), [0xff; 6], "198.18.0.1".parse().unwrap());
+    let ask = frames::build_arp_frame(
+        &asker,
+        1,
+        "198.18.0.2".parse().unwrap(),
+        [0xff; 6],
+        "198.18.0.1".parse().unwrap(),
+    );
     a.on_frame(&ask, at(9_000), &mut out);
     assert!(out.is_empty() && macs(&a) == [None, None] && a.next_deadline().is_none());
 }
@@ -265,8 +272,8 @@ proptest! {
         let asker = interface(B, &[7, 8], &[]);
         let seed = match kind {
             0 => None,
-            1 => Some(frames::arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), [0xff; 6], "198.18.0.1".parse().unwrap())),
-            2 => Some(frames::solicitation_frame(&asker, "2001:2::2".parse().unwrap(), "2001:2::1".parse().unwrap())),
+            1 => Some(frames::build_arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), [0xff; 6], "198.18.0.1".parse().unwrap())),
+            2 => Some(frames::build_neighbour_solicitation(&asker, "2001:2::2".parse().unwrap(), "2001:2::1".parse().unwrap())),
             _ => echo(&asker, A, ["198.18.0.2", "198.18.0.1"], false, &bytes),
         };
         if let Some(mut seed) = seed {

@@ -93,10 +93,10 @@ fn each_interface_says_which_back_ends_it_has() {
         InterfaceFacts { xdp: Some(XdpFeatures { native: true, ..XdpFeatures::default() }), ..interface() };
     let no_bpf = MachineFacts { bpf_obstacle: Some("no rights".into()), ..machine() };
     let generator = MachineFacts { pktgen_obstacle: None, ..no_bpf.clone() };
-    assert_eq!(text(&no_bpf, &native), "back ends: packet; without a calibration packet is chosen");
+    assert_eq!(text(&no_bpf, &native), "back ends: packet; without a calibration, packetrig chooses packet");
     assert!(text(&generator, &native).starts_with("back ends: packet, pktgen (sends only);"));
     let generic = text(&machine(), &generic);
-    assert!(generic.contains("xdp (generic") && generic.ends_with("packet is chosen"), "{generic}");
+    assert!(generic.contains("xdp (generic") && generic.ends_with("packetrig chooses packet"), "{generic}");
     let native = text(&machine(), &native);
     assert!(
         native.contains("cannot send live frames at present") && native.contains("above 200000"),

@@ -5,7 +5,8 @@ use packetrig_sys::netns::NetNs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Returns the growth of a counter. Some drivers start from zero when they are brought up again.
+/// Returns how much a counter has grown since `start`. Some drivers restart it at zero when the interface comes up
+/// again; then all of it is growth.
 fn subtract_start_count(now: u64, start: u64) -> u64 {
     now.checked_sub(start).unwrap_or(now)
 }
@@ -44,14 +45,14 @@ impl InterfaceMeter {
         Ok(())
     }
 
-    /// Returns the frames that arrived, if the ring is known to have received `accounted` of them. The ring
-    /// and the meter cannot be opened at the same instant: frames that came in between count as arrived only
-    /// if the ring has them.
+    /// Returns how many frames arrived. `accounted` is the number of frames that the ring delivered or dropped. The
+    /// ring and the meter cannot be opened at the same instant: frames that came in between count as arrived only if
+    /// the ring has them.
     pub fn arrived_frames(&self, counters: &LinkCounters, accounted: u64) -> u64 {
         accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }
 
-    /// Returns the counts since the start; `None` once the interface is gone.
+    /// Returns the counts since the start; `None` if the interface cannot be read, for example because it is gone.
     pub fn read_counters(&mut self) -> Option<LinkCounters> {
         // This counter is loaded first: every frame in `aside` is then already in the interface's count.
         let aside = self.aside.load(Ordering::Acquire);
@@ -63,7 +64,7 @@ impl InterfaceMeter {
             rx_bytes: subtract_start_count(now.rx_bytes, start.rx_bytes),
             rx_errors: subtract_start_count(now.rx_errors, start.rx_errors),
             rx_dropped: subtract_start_count(now.rx_dropped, start.rx_dropped),
-            // Frames of emulated interfaces are not the test's.
+            // Frames of emulated interfaces are not test frames.
             tx_frames: subtract_start_count(now.tx_frames, start.tx_frames).saturating_sub(aside),
             tx_bytes: subtract_start_count(now.tx_bytes, start.tx_bytes),
             tx_errors: subtract_start_count(now.tx_errors, start.tx_errors),

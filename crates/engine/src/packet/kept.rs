@@ -5,13 +5,13 @@
 //!  opened port -> halves and hold lent to a run --dropped-> unused -> checked, counters at zero -> lent to the next
 //!                                                           `-> something has changed: closed and opened again
 //! ```
-//! A run holds its port in three parts: transmit half, receive half and hold. Each part is in a [`LentPart`],
-//! which returns the part when it is dropped, however the run ends. A panic destroys the part, and a port
-//! without all its parts is closed.
+//! A run has three parts of its port: the transmit half, the receive half, and the hold, which keeps the interface
+//! locked. Each part is in a [`LentPart`], which returns the part when it is dropped, however the run ends. A panic
+//! destroys the part, and a port without all its parts is closed.
 //!
-//! Between two runs the interface stays locked and quiet, the file with its original settings remains, and nothing
-//! sends: no thread has the transmit half. Dropping the last [`KeptPorts`] closes the ports and restores their
-//! interfaces.
+//! Between two runs the interface stays locked and quiet, the file with its original settings remains,
+//! and nothing sends: no thread has the transmit half. Dropping the last [`ReusablePorts`] closes the ports
+//! and restores their interfaces.
 //!
 //! Invariant: a port that is lent again is as good as new. Before that, the lab guard checks the interface again, its
 //! settings are compared with those of the earlier run, the rings are emptied, and the counters begin at zero. In doubt
@@ -21,7 +21,7 @@ use super::{
     OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe_port, format_location, guard, open_port,
 };
 use crate::Error;
-use crate::device::PortSite;
+use crate::device::PortInterfaceHandle;
 use crate::port::{FrameRx, FrameTx, RingProgress, RxFrame};
 use crate::rig::HeldPort;
 use packetrig_plan::{Port, PortLocation};
@@ -34,12 +34,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Open ports, each unused or lent to a run. Clones share them.
+/// Open ports, each unused or lent to a run. Clones share the ports.
 #[derive(Clone, Debug, Default)]
-pub struct KeptPorts(Arc<Mutex<BTreeMap<PortLocation, KeptPort>>>);
+pub struct ReusablePorts(Arc<Mutex<BTreeMap<PortLocation, ReusablePort>>>);
 
 #[derive(Debug)]
-struct KeptPort {
+struct ReusablePort {
     request: PortRequest,
     /// State of the interface when the port was opened.
     link: Link,
@@ -54,7 +54,7 @@ struct PortRequest {
     promiscuous: bool,
 }
 
-/// Parts that have been put back. Fields drop in this order.
+/// Parts of a port that the run has returned. Fields drop in this order.
 #[derive(Debug, Default)]
 struct ReturnedPortParts {
     tx: Option<PacketTx>,
@@ -70,29 +70,29 @@ pub(crate) struct LentPort {
     pub(crate) hold: LentPart<PortHold>,
 }
 
-/// One part of a lent port; dropping it puts the part back.
+/// One part of a lent port. Dropping it returns the part to the port.
 #[derive(Debug)]
 pub(crate) struct LentPart<T> {
-    /// `Some` until it is dropped.
+    /// `Some` until this value is dropped.
     part: Option<T>,
     parts: Arc<Mutex<ReturnedPortParts>>,
     put_back: fn(&mut ReturnedPortParts, T),
 }
 
-impl KeptPorts {
+impl ReusablePorts {
     /// Returns the port of an earlier run if it can be restarted, otherwise a port that is opened now.
     pub(crate) fn reuse_or_open_port(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
         let request = PortRequest { largest: options.largest, mtu: port.mtu, promiscuous: port.promiscuous };
         // An unused port that cannot be restarted is closed here, before the same interface is opened again.
         let kept = self
-            .take_unused_port(port, request)
+            .remove_if_unused(port, request)
             .map_or(Ok(None), |unused| unused.restart_port(port, options))?;
         let opened = kept.map_or_else(|| open_port(port, options), Ok)?;
         // The state is read after the interface was made quiet: later runs compare with it.
         let link =
             NamespaceLinks::open_in(&opened.hold.site.netns)?.find_link_by_index(opened.hold.site.index)?;
         let parts = Arc::default();
-        let kept = KeptPort { request, link, parts: Arc::clone(&parts) };
+        let kept = ReusablePort { request, link, parts: Arc::clone(&parts) };
         self.lock_ports().insert(port.location.clone(), kept);
         Ok(LentPort {
             info: opened.info,
@@ -122,16 +122,17 @@ impl KeptPorts {
 
     /// Removes the port at this location from the map. Returns it if no run holds a part of it and its parameters are
     /// the requested ones; otherwise it is closed.
-    fn take_unused_port(&self, port: &Port, request: PortRequest) -> Option<UnusedPort> {
+    fn remove_if_unused(&self, port: &Port, request: PortRequest) -> Option<UnusedPort> {
         let kept = self.lock_ports().remove(&port.location)?;
-        // A run that still has a part makes this fail; opening the port again is then refused by its lock.
+        // This fails if a run still has a part. Opening the port again then fails as well, because the
+        // interface is still locked.
         let parts = Arc::into_inner(kept.parts)?.into_inner().unwrap_or_else(PoisonError::into_inner);
         let ReturnedPortParts { tx: Some(tx), rx: Some(rx), hold: Some(hold) } = parts else { return None };
         (kept.request == request).then_some(UnusedPort { link: kept.link, tx, rx, hold })
     }
 
     /// Locks the map. A poisoned lock is usable: each entry is complete between any two operations.
-    fn lock_ports(&self) -> MutexGuard<'_, BTreeMap<PortLocation, KeptPort>> {
+    fn lock_ports(&self) -> MutexGuard<'_, BTreeMap<PortLocation, ReusablePort>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -146,8 +147,8 @@ struct UnusedPort {
 }
 
 impl UnusedPort {
-    /// Resets the port for another run; `None` if it must be opened again, and then it is closed. An error means that
-    /// it may not be used.
+    /// Resets the port for another run. Returns `None`, and closes the port, if it must be opened again. An error means
+    /// that the interface cannot or may not be used.
     fn restart_port(mut self, port: &Port, options: OpenOptions) -> Result<Option<OpenedPort>, Error> {
         let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
         let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&port.location.interface)?;
@@ -164,8 +165,8 @@ impl UnusedPort {
     }
 }
 
-/// Returns whether the interface is unchanged. The carrier is checked when all ports are open, and promiscuous mode
-/// belongs to the ring.
+/// Returns whether the interface is up and has not changed, except for its carrier, promiscuous mode and queueing
+/// discipline. The carrier is checked when all ports are open; promiscuous mode belongs to the ring.
 fn is_same_link(before: &Link, now: &Link) -> bool {
     let same = |link: &Link| Link { carrier: false, promiscuous: false, qdisc: None, ..link.clone() };
     now.up && same(before) == same(now)
@@ -257,7 +258,7 @@ impl HeldPort for LentPart<PortHold> {
         self.part_mut().await_carrier()
     }
 
-    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+    fn device_site(&self) -> Result<Option<PortInterfaceHandle>, Error> {
         self.part().interface_site().map(Some)
     }
 

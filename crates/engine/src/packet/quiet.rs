@@ -1,5 +1,5 @@
-//! Makes an interface quiet during a run: the kernel sends no IPv6 messages of its own on it, and nothing merges or
-//! changes frames.
+//! Makes an interface quiet during a run: the kernel sends no IPv6 messages of its own on it, and nothing
+//! merges or changes frames.
 //!
 //! Each change is saved with the value before it; dropping [`QuietInterface`] restores the values in reverse order. An
 //! offload or an IPv6 switch that cannot be changed is a caveat; an MTU or a link state that cannot be changed is an
@@ -11,7 +11,7 @@
 
 mod settings;
 
-use super::saved_settings::SettingsFile;
+use super::saved_settings::SavedSettingsFile;
 use crate::Error;
 use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::clock;
@@ -49,19 +49,19 @@ pub struct QuietInterface {
     caveats_of_settings: usize,
     /// Quiet settings as [`Self::quieten_interface`] left them.
     quiet: QuietSettings,
-    /// An XDP program that passes every frame, where a virtual cable needs one.
+    /// XDP program that passes every frame, if [`Self::attach_pass_program`] attached one.
     pass: Option<BpfAttachment>,
     /// File that holds the changes; `None` if the caller saves them itself.
-    file: Option<SettingsFile>,
+    file: Option<SavedSettingsFile>,
 }
 
-/// A change with the former value.
+/// A change of an interface, with the value before it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterfaceChange {
     Mtu(u32),
     Offload(Offload, bool),
-    /// A setting of the kernel, by its key.
+    /// A setting of the kernel: its key, and its value before the change.
     Setting(String, String),
     /// The interface was down and was brought up.
     Up,
@@ -70,30 +70,31 @@ pub enum InterfaceChange {
 }
 
 impl QuietInterface {
-    /// Makes the interface quiet and brings it up. Fails if the requested MTU cannot be set; changes made
-    /// by then are restored.
+    /// Makes the interface quiet and brings it up. Fails if the requested MTU cannot be set or the interface cannot be
+    /// brought up; changes made by then are restored.
     ///
-    /// The caller holds the lock of the port: the changes of a killed process are restored first.
+    /// The caller must hold the lock of the interface, because this also restores the changes of a killed process.
     pub fn quieten_interface(
         netns: &NetNs,
         links: &mut NamespaceLinks,
         link: &Link,
         request: InterfaceSettings,
     ) -> Result<Self, Error> {
-        let file = SettingsFile::for_link(netns, link)?;
+        let file = SavedSettingsFile::for_link(netns, link)?;
         let unreadable = Self::restore_saved_settings(&file, netns, link)?;
         // The link is read again, because the caller's `link` shows the settings that the killed process had made.
-        let mut quieted = Self::adopt_interface(netns, &links.find_link_by_index(link.index)?, Vec::new())?;
+        let mut quieted =
+            Self::with_unrestored_changes(netns, &links.find_link_by_index(link.index)?, Vec::new())?;
         quieted.caveats.extend(unreadable);
         // The file is written before the first change: a process that is killed in between must leave a file.
-        if let Err(error) = file.write_changes(&quieted.planned_changes(request)?) {
+        if let Err(error) = file.write_changes(&quieted.read_settings_to_change(request)?) {
             let name = &link.name;
             quieted.caveats.push(format!(
                 "{name}: its settings stay changed if packetrig is killed, because the original settings \
                 cannot be saved: {error}"
             ));
         }
-        // The MTU comes first: it is the only one of these settings that can fail the run.
+        // The MTU comes first: if it cannot be set, the run fails before anything else has changed.
         quieted.set_mtu(links, request.mtu)?;
         quieted.switch_offloads_off()?;
         quieted.switch_ipv6_off(links)?;
@@ -107,14 +108,14 @@ impl QuietInterface {
     /// Restores the changes of a killed process. An unreadable file is renamed, and a caveat says so: the settings
     /// found may then not be the original ones.
     fn restore_saved_settings(
-        file: &SettingsFile,
+        file: &SavedSettingsFile,
         netns: &NetNs,
         link: &Link,
     ) -> Result<Option<String>, Error> {
         let error = match file.read_changes() {
             Ok(None) => return Ok(None),
             Ok(Some(changes)) => {
-                Self::adopt_interface(netns, link, changes)?.restore_all_settings()?;
+                Self::with_unrestored_changes(netns, link, changes)?.restore_all_settings()?;
                 return Ok(None);
             }
             Err(error) => error,
@@ -131,8 +132,12 @@ impl QuietInterface {
     }
 
     /// Adopts the changes that another process made and did not undo. Dropping the value undoes them.
-    pub fn adopt_interface(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
-        let file = Some(SettingsFile::for_link(netns, link)?);
+    pub fn with_unrestored_changes(
+        netns: &NetNs,
+        link: &Link,
+        changes: Vec<InterfaceChange>,
+    ) -> Result<Self, Error> {
+        let file = Some(SavedSettingsFile::for_link(netns, link)?);
         Ok(Self {
             netns: netns.duplicate()?,
             link: link.clone(),
@@ -147,7 +152,7 @@ impl QuietInterface {
 
     /// Returns the changes that [`Self::quieten_interface`] may have to make. Undoing a change that was not
     /// made has no effect.
-    fn planned_changes(&self, request: InterfaceSettings) -> Result<Vec<InterfaceChange>, Error> {
+    fn read_settings_to_change(&self, request: InterfaceSettings) -> Result<Vec<InterfaceChange>, Error> {
         let mut planned = Vec::new();
         if request.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
             planned.push(InterfaceChange::Mtu(self.link.mtu));
@@ -174,8 +179,9 @@ impl QuietInterface {
         format!("net/ipv6/conf/{}/disable_ipv6", self.link.name)
     }
 
-    /// Attaches a program that passes every frame to a virtual cable that had GRO and is quiet now: a veth accepts
-    /// redirected frames only while its end has GRO on or an XDP program. For callers without a program of their own.
+    /// Attaches an XDP program that passes every frame, if the interface is a veth whose GRO was switched
+    /// off: a veth accepts redirected frames only while it has GRO or an XDP program. For callers that attach
+    /// no XDP program themselves.
     pub fn attach_pass_program(&mut self) {
         let is_cable = self.link.kind.as_deref() == Some("veth");
         if !is_cable || !self.changes.contains(&InterfaceChange::Offload(Offload::Gro, true)) {
@@ -203,12 +209,12 @@ impl QuietInterface {
         self.changes.clear();
     }
 
-    /// Removes the file: the caller stores [`Self::changes`] elsewhere.
+    /// Removes the settings file: the caller stores [`Self::changes`] elsewhere.
     pub fn delete_saved_settings(&mut self) -> Result<(), Error> {
         self.file.take().map_or(Ok(()), |file| file.remove_file())
     }
 
-    /// Saves the current changes.
+    /// Writes the current changes into the settings file, if there is one.
     fn save_changes(&self) -> Result<(), Error> {
         self.file.as_ref().map_or(Ok(()), |file| file.write_changes(&self.changes))
     }
@@ -251,7 +257,8 @@ impl QuietInterface {
         Ok(())
     }
 
-    /// Stops the kernel from sending neighbour and router messages through this interface.
+    /// Switches IPv6 off, so that the kernel sends no neighbour and router messages. IPv6 stays on, with a caveat, if
+    /// the interface has addresses other than link-local ones.
     fn switch_ipv6_off(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
         let key = self.ipv6_key();
         // A kernel without IPv6 has no such setting and is quiet.
@@ -281,8 +288,8 @@ impl QuietInterface {
         Ok(())
     }
 
-    /// Switches the link down, or up again. A link that is down when the settings are restored is first switched up:
-    /// before this call it was up, or had been brought up for the run.
+    /// Switches the link down, or up again. If the link is still down when the settings are restored, it is switched up
+    /// first: before this call it was up, or had been brought up for the run.
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         if !up && !self.changes.contains(&InterfaceChange::Down) {
             self.changes.push(InterfaceChange::Down);
@@ -298,7 +305,7 @@ impl QuietInterface {
         Ok(())
     }
 
-    /// Waits up to 3 s for the link's carrier; without one it adds a caveat.
+    /// Waits up to 3 s for the link's carrier; if there is none, it adds a caveat.
     pub fn await_carrier(&mut self) -> Result<(), packetrig_sys::Error> {
         let mut links = NamespaceLinks::open_in(&self.netns)?;
         let end = clock::monotonic_ns() + CARRIER_TIMEOUT_NS;

@@ -10,7 +10,7 @@ use packetrig_sys::packet::{ArrivalStamp, RxRing};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::FilterProgram;
 
-/// Time limit for emptying the ring; after it the port is opened again instead.
+/// Time limit for emptying the ring between two runs; after it the port is closed and opened again.
 const RING_DRAIN_TIMEOUT_NS: u64 = 20_000_000;
 
 /// The receive half of a port on AF_PACKET rings.
@@ -83,7 +83,8 @@ impl FrameRx for PacketRx {
         let ring = self.ring.read_stats()?;
         let interface = self.meter.read_counters();
         Ok(RxCounters {
-            // Nothing counts the frames that the kernel filter drops, so the interface's count proves nothing.
+            // Nothing counts the frames that the kernel filter drops, so the interface's count cannot be
+            // compared with the ring's.
             arrived: interface
                 .filter(|_| !self.is_narrowed)
                 .map(|counters| self.meter.arrived_frames(&counters, self.seen + ring.dropped)),
@@ -122,8 +123,8 @@ impl StampConverter {
         Self { offset, bound_ns: offset.bound_ns }
     }
 
-    /// Takes a new measurement. Frames since the last one were converted with the old offset, so the change is
-    /// part of their uncertainty.
+    /// Replaces the offset by a new measurement. Frames since the last measurement were converted with the old offset,
+    /// so the change is part of their uncertainty.
     fn update_offset(&mut self, next: RealtimeOffset) {
         // The largest uncertainty of the whole run is kept: the report has one number per port, and it must
         // hold for every frame.

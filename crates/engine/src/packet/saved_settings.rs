@@ -1,4 +1,4 @@
-//! Files with the former settings of changed interfaces, for the case that packetrig is killed and restores nothing.
+//! Files with the former settings of changed interfaces, in case packetrig is killed before it restores them.
 //!
 //! A file is written before the first change to an interface and removed when the interface is restored. Both happen
 //! while the lock of the port is held, so a process that takes the lock and finds a file knows that its writer is dead.
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Directory name in the runtime directory.
+/// Name of the directory of these files in packetrig's runtime directory.
 const INTERFACES_DIRECTORY: &str = "interfaces";
 /// Suffix for the name of an unreadable file.
 const UNREADABLE_FILE_SUFFIX: &str = ".unreadable";
@@ -43,7 +43,7 @@ impl InterfaceIdentity {
     }
 }
 
-/// Contents of a file.
+/// Contents of a settings file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SavedSettings {
     interface: InterfaceIdentity,
@@ -53,14 +53,14 @@ struct SavedSettings {
     changes: Vec<InterfaceChange>,
 }
 
-/// The file of one interface.
+/// The settings file of one interface.
 #[derive(Debug)]
-pub(super) struct SettingsFile {
+pub(super) struct SavedSettingsFile {
     path: PathBuf,
     interface: InterfaceIdentity,
 }
 
-impl SettingsFile {
+impl SavedSettingsFile {
     /// Returns the file of this interface, whether it exists or not.
     pub(super) fn for_link(netns: &NetNs, link: &Link) -> Result<Self, Error> {
         let interface = InterfaceIdentity::from_link(netns, link)?;
@@ -68,8 +68,8 @@ impl SettingsFile {
         Ok(Self { path: runtime_directory::runtime_path_for(INTERFACES_DIRECTORY).join(name), interface })
     }
 
-    /// Reads the changes that a process made and did not undo; `None` if there is no file, or one of another interface
-    /// or an earlier boot.
+    /// Reads the changes that a process made and did not undo. `None` if there is no file, or if the file is about
+    /// another interface or an earlier boot.
     pub(super) fn read_changes(&self) -> io::Result<Option<Vec<InterfaceChange>>> {
         match read_saved_settings(&self.path) {
             Ok(saved) => Ok((saved.interface == self.interface).then_some(saved.changes)),
@@ -87,7 +87,7 @@ impl SettingsFile {
         Ok(aside)
     }
 
-    /// Saves the changes, or removes the file if there are none.
+    /// Writes the changes into the file, or removes the file if there are none.
     pub(super) fn write_changes(&self, changes: &[InterfaceChange]) -> Result<(), Error> {
         if changes.is_empty() {
             // Without a file there is nothing to restore.
@@ -159,16 +159,16 @@ impl UnrestoredInterface {
         self.saved.process
     }
 
-    /// Returns its changes, each with the value before.
+    /// Returns the changes that the dead process made, each with the value before it.
     pub fn changes(&self) -> &[InterfaceChange] {
         &self.saved.changes
     }
 
     pub fn restore_interface(&self) -> Result<(), Error> {
         let object = format!("port {}", self.location());
-        // The lock keeps a run from claiming the interface during the restore.
+        // The lock prevents a run from using the interface during the restore.
         let _lock = NameLock::acquire_name(&self.netns, &interface_lock_name(self.link.index), &object)?;
-        QuietInterface::adopt_interface(&self.netns, &self.link, self.saved.changes.clone())?
+        QuietInterface::with_unrestored_changes(&self.netns, &self.link, self.saved.changes.clone())?
             .restore_all_settings()
     }
 }

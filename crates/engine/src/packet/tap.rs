@@ -1,4 +1,4 @@
-//! Listens on an interface without claiming it, for captures.
+//! Listens on an interface for captures, without reserving it.
 //!
 //! This tap does not lock or guard the interface and does not make it quiet. The only change is promiscuous
 //! mode, which ends with the socket. The filter runs in the kernel, so that an unwanted frame costs nothing.
@@ -20,7 +20,7 @@ use packetrig_sys::packet::{ArrivalStamp, RxOptions, RxRing, RxStats};
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 
-/// Blocks of a ring, of 64 KiB each.
+/// Usual number of blocks of a ring; a block has 64 KiB.
 pub const TAP_RING_BLOCKS: u32 = 1024;
 const BLOCK_RETIRE_TIMEOUT_MS: u32 = 10;
 /// `EINVAL`.
@@ -45,7 +45,8 @@ pub struct TapOptions {
 pub struct PacketTap {
     ring: RxRing,
     meter: InterfaceMeter,
-    /// Measured once: converting back yields the kernel's stamps to the nanosecond.
+    /// Offset of the wall clock, measured once. It never changes, so converting a time back to the wall clock yields
+    /// the kernel's stamp to the nanosecond.
     offset: RealtimeOffset,
     filter: Option<FilterProgram>,
     in_kernel: bool,
@@ -73,8 +74,7 @@ impl PacketTap {
             blocks: options.blocks,
             retire_ms: BLOCK_RETIRE_TIMEOUT_MS,
             promiscuous: options.promiscuous,
-            // A socket sees each frame on the loopback interface twice, leaving and arriving. The tap
-            // delivers it once.
+            // A socket sees each frame on the loopback interface twice, leaving and arriving. The tap delivers it once.
             outgoing: options.outgoing && !link.loopback,
             merges: true,
             ..RxOptions::default()
@@ -111,7 +111,7 @@ impl PacketTap {
         Ok(self.ring.read_stats()?)
     }
 
-    /// Returns the offset of the wall clock that the times of frames were computed with.
+    /// Returns the offset of the wall clock from the monotonic one, with which the times of frames were computed.
     pub fn offset(&self) -> RealtimeOffset {
         self.offset
     }

@@ -1,8 +1,8 @@
-//! The transmit half: frames into the ring, ring to the kernel.
+//! The transmit half: writes frames into the ring and makes the kernel send them.
 //!
-//! A full queue never loses a frame: the frame stays in the ring, and the next flush tries it again. Frames
-//! that the kernel does not take for [`STALL_TIMEOUT_NS`] without a break (link down, frame too long for the
-//! far end) are withdrawn and counted as refused.
+//! A full queue never loses a frame: the frame stays in the ring, and the next flush tries it again. If the kernel
+//! takes no frame for [`STALL_TIMEOUT_NS`] (link down, frame too long for the other end), the waiting frames are
+//! withdrawn and counted as refused.
 
 use super::facts::InterfaceMeter;
 use crate::Error;
@@ -19,23 +19,23 @@ const STALL_TIMEOUT_NS: u64 = 1_000_000_000;
 pub struct PacketTx {
     ring: TxRing,
     meter: InterfaceMeter,
-    stall_watch: StallWatch,
+    stall_watch: StandstillTimer,
 }
 
 impl PacketTx {
     pub(super) fn new(ring: TxRing, meter: InterfaceMeter) -> Self {
-        Self { ring, meter, stall_watch: StallWatch::default() }
+        Self { ring, meter, stall_watch: StandstillTimer::default() }
     }
 
     /// Resets the half for another run. Returns `false` if it cannot be used again.
     pub(super) fn reset_for_run(&mut self) -> Result<bool, Error> {
         self.meter.restart_interface_counts()?;
-        self.stall_watch = StallWatch::default();
+        self.stall_watch = StandstillTimer::default();
         Ok(self.ring.restart_ring()?)
     }
 
     /// Withdraws frames that the kernel has not taken for too long.
-    fn drop_stuck_frames(&mut self) {
+    fn withdraw_stuck_frames(&mut self) {
         let untaken = self.ring.untaken_frames();
         let counts = self.ring.counts();
         // The kernel has taken these frames and still holds their slots, so they do not show a standstill.
@@ -48,13 +48,13 @@ impl PacketTx {
 
 /// Measures how long frames have waited without any being taken or refused.
 #[derive(Debug, Default)]
-pub struct StallWatch {
+pub struct StandstillTimer {
     /// Start of the standstill, and the count of finished frames at that time.
     stuck: Option<(u64, u64)>,
 }
 
-impl StallWatch {
-    /// Returns whether pending frames have not moved for too long. Reads the clock only while frames are pending.
+impl StandstillTimer {
+    /// Returns whether frames are pending and none was finished for 1 s. Reads the clock only while frames are pending.
     pub fn has_timed_out(&mut self, pending: usize, finished: u64) -> bool {
         if pending == 0 {
             self.stuck = None;
@@ -91,7 +91,7 @@ impl FrameTx for PacketTx {
         // One system call for all filled slots. Frames that the interface does not take stay in their slots
         // for the next flush.
         let kicked = self.ring.kick_kernel();
-        self.drop_stuck_frames();
+        self.withdraw_stuck_frames();
         match kicked {
             // The interface is down: it may come up again before the timeout.
             Err(error) if error.errno() == Some(ENETDOWN_ERRNO) => Ok(()),
@@ -129,8 +129,8 @@ impl FrameTx for PacketTx {
 /// `ENETDOWN`.
 pub(crate) const ENETDOWN_ERRNO: i32 = 100;
 
-/// Returns the frames lost between kernel and wire. The interface counts an attempt as dropped although the frame stays
-/// in the ring and goes out later; so no more is lost than the kernel took and did not transmit.
+/// Returns the frames lost between kernel and wire. An interface may count an attempt as dropped although the frame
+/// stays in the ring and leaves later. So no more frames are lost than the kernel took and did not transmit.
 pub fn frames_lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
     dropped.min(taken.saturating_sub(transmitted))
 }

@@ -2,7 +2,8 @@
 //!
 //! Pure: no file is opened.
 //!
-//! Invariant: without a problem, each setting of the plan is an option or a value that the generator writes anyway.
+//! Invariant: if no problem is reported, each setting of the plan is an option or a value that the generator always
+//! writes, even without an option.
 
 use super::options::PktgenOptionReader;
 use packetrig_wire::header::{
@@ -11,7 +12,7 @@ use packetrig_wire::header::{
 use packetrig_wire::pattern::FieldPattern;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Values that the generator always writes.
+/// Fields to which the generator always writes the same value.
 const FIXED_FIELD_VALUES: [(HeaderKind, &str, u128); 12] = [
     (HeaderKind::Ipv4, "version", 4),
     (HeaderKind::Ipv4, "header_length", 5),
@@ -32,7 +33,7 @@ const UDP: u128 = 17;
 const HEADER_ORDER_TEXT: &str =
     "can send only these headers, in this order: ethernet, at most two vlan, ipv4 or ipv6, udp";
 
-/// A header at its position in the stack of headers.
+/// One header of a flow, with its position among the flow's headers.
 struct HeaderPart<'a> {
     /// Path below the flow, such as `packet[1].vlan`.
     path: String,
@@ -47,13 +48,13 @@ impl HeaderPart<'_> {
         self.header.kind().fields().iter().find(|field| field.name == name)
     }
 
-    /// Returns a field's value in the flow's first frame.
-    fn first_value(&self, name: &str) -> u128 {
+    /// Returns a field's value in the flow's first frame; 0 if this header has no such field.
+    fn value_in_first_frame(&self, name: &str) -> u128 {
         let Some(field) = self.find_field(name) else { return 0 };
         (field.at..field.at + field.bits).fold(0, |value, at| value << 1 | u128::from(self.bit_at(at)))
     }
 
-    /// Returns a bit of the frame from this header on; the highest bit of a byte comes first.
+    /// Returns bit `at` of the frame, counted from the start of this header. Bit 0 is the highest of the first byte.
     fn bit_at(&self, at: u32) -> u8 {
         self.bytes[at as usize / 8] >> (7 - at % 8) & 1
     }
@@ -70,7 +71,7 @@ impl HeaderPart<'_> {
     }
 
     /// Returns the value that the generator writes into a field without an option; `None` if it computes the value.
-    fn written_value(&self, field: &FieldDef) -> Option<u128> {
+    fn value_written_without_option(&self, field: &FieldDef) -> Option<u128> {
         match field.absent {
             AbsentValue::Computed(ComputedField::NextHeader { space: NumberSpace::EtherType, .. }) => {
                 self.next.and_then(ether_type)
@@ -83,10 +84,10 @@ impl HeaderPart<'_> {
     }
 }
 
-/// Converts a stack of headers; `frame` is the flow's first frame.
+/// Converts the headers of a flow, outermost first; `frame` is the flow's first frame.
 pub(super) fn convert_headers(reading: &mut PktgenOptionReader, headers: &[PacketHeader], frame: &[u8]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
-    // The generator writes an outer tag only together with an inner one, so one tag of the plan is its inner tag.
+    // The generator writes an outer tag only together with an inner one, so a single tag becomes the inner tag.
     let tags = kinds.iter().skip(1).take_while(|kind| **kind == HeaderKind::Vlan).count().min(2);
     let mut at = 0;
     for (place, header) in headers.iter().enumerate() {
@@ -116,7 +117,7 @@ fn check_header_settings(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>
         if options.iter().any(|option| field.name.starts_with(option)) {
             continue;
         }
-        let written = part.written_value(field);
+        let written = part.value_written_without_option(field);
         // A plan may name the value that the generator writes anyway.
         if written.is_some_and(|written| *setting == FieldSetting::Pattern(FieldPattern::Value(written))) {
             continue;
@@ -124,8 +125,8 @@ fn check_header_settings(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>
         let what = written.map_or_else(
             || "computes this field itself".to_owned(),
             |written| match field.bits {
-                16 => format!("writes {written:#06x} here"),
-                _ => format!("writes {written} here"),
+                16 => format!("always writes {written:#06x} into this field"),
+                _ => format!("always writes {written} into this field"),
             },
         );
         reading.refuse_setting(&part.field_path(field.name), what);
@@ -136,12 +137,12 @@ fn convert_ethernet(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_header_settings(reading, part, &["dst", "src"]);
     for name in ["dst", "src"] {
         require_constant(reading, part, name);
-        let bytes = part.first_value(name).to_be_bytes();
+        let bytes = part.value_in_first_frame(name).to_be_bytes();
         // A MAC address is the last 6 of 16 bytes.
         let digits: Vec<String> = bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect();
         reading.add_option(format!("{name}_mac {}", digits.join(":")));
     }
-    require_nonzero(reading, part, "src");
+    require_nonzero_address(reading, part, "src");
 }
 
 fn convert_vlan(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, prefix: &str) {
@@ -149,7 +150,7 @@ fn convert_vlan(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, prefix:
     check_header_settings(reading, part, &FIELDS.map(|(name, _)| name));
     for (name, option) in FIELDS {
         require_constant(reading, part, name);
-        reading.add_option(format!("{prefix}_{option} {}", part.first_value(name)));
+        reading.add_option(format!("{prefix}_{option} {}", part.value_in_first_frame(name)));
     }
 }
 
@@ -158,7 +159,7 @@ fn convert_ipv4(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     for (field, _) in part.header.field_settings().filter(|(field, _)| field.name.starts_with("priority.")) {
         require_constant(reading, part, field.name);
     }
-    reading.add_option(format!("tos {:02x}", part.first_value("priority.raw")));
+    reading.add_option(format!("tos {:02x}", part.value_in_first_frame("priority.raw")));
     if part.header.len() > 20 {
         reading.refuse_setting(&part.field_path("options"), "cannot send IPv4 options");
     }
@@ -167,19 +168,19 @@ fn convert_ipv4(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
         reading.add_option(format!("{name}_min {}", ipv4_address(range.first)));
         reading.add_option(format!("{name}_max {}", ipv4_address(range.last)));
     }
-    // The generator writes 32. That is only a note, because the plan asked for no other value.
+    // The generator writes 32. This is a caveat and not a problem, because the plan does not set the hop limit.
     reading.hops_open |= part.header.field_setting("time_to_live").is_none();
 }
 
 fn convert_ipv6(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_header_settings(reading, part, &["src", "dst", "traffic_class"]);
     require_constant(reading, part, "traffic_class");
-    reading.add_option(format!("traffic_class {:02x}", part.first_value("traffic_class")));
+    reading.add_option(format!("traffic_class {:02x}", part.value_in_first_frame("traffic_class")));
     for name in ["src", "dst"] {
         require_constant(reading, part, name);
-        reading.add_option(format!("{name}6 {}", Ipv6Addr::from_bits(part.first_value(name))));
+        reading.add_option(format!("{name}6 {}", Ipv6Addr::from_bits(part.value_in_first_frame(name))));
     }
-    require_nonzero(reading, part, "src");
+    require_nonzero_address(reading, part, "src");
     reading.hops_open |= part.header.field_setting("hop_limit").is_none();
 }
 
@@ -187,7 +188,7 @@ fn convert_udp(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_header_settings(reading, part, &["src_port", "dst_port", "checksum"]);
     for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
         let FieldRange { first, last } = convert_range(reading, part, name);
-        // The generator's bound of a range of ports is exclusive, but a single port is its own bound.
+        // The generator sends ports below the upper bound. For a single port, both bounds are this port.
         let bound = if last > first { last + 1 } else { last };
         if bound > u128::from(u16::MAX) {
             reading.refuse_setting(&part.field_path(name), "cannot send a range that ends with 65535");
@@ -211,9 +212,9 @@ fn require_constant(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, nam
     }
 }
 
-/// Refuses a zero address: the generator takes it for "not set" and writes the interface's own.
-fn require_nonzero(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) {
-    if part.first_value(name) == 0 {
+/// Refuses a zero address: the generator takes it for "not set" and writes the address of the interface instead.
+fn require_nonzero_address(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) {
+    if part.value_in_first_frame(name) == 0 {
         reading.refuse_setting(
             &part.field_path(name),
             "replaces address 0 with the address of the interface; give another address",
@@ -221,7 +222,7 @@ fn require_nonzero(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name
     }
 }
 
-/// Returns the last four bytes of a field's value as an address.
+/// Converts the value of an address field to an IPv4 address.
 fn ipv4_address(value: u128) -> Ipv4Addr {
     let [.., a, b, c, d] = value.to_be_bytes();
     Ipv4Addr::new(a, b, c, d)
@@ -234,7 +235,7 @@ struct FieldRange {
 }
 
 fn convert_range(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) -> FieldRange {
-    let first = part.first_value(name);
+    let first = part.value_in_first_frame(name);
     let most = part.find_field(name).map_or(0, |field| (1 << field.bits) - 1);
     match part.varying_pattern(name) {
         None => FieldRange { first, last: first },

@@ -1,7 +1,7 @@
 //! Converts a stream into the generator's options, or into all reasons why it cannot be sent, each with its
 //! path in the plan.
 //!
-//! Pure: no file is opened. Invariant: every number in an option is one that the kernel takes as it is.
+//! Pure: no file is opened. Invariant: the kernel uses every number in an option unchanged.
 
 use super::headers;
 use crate::stream::StreamSpec;
@@ -13,11 +13,11 @@ use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{TagKey, TagStamp};
 use std::sync::Arc;
 
-/// Largest frame count: the kernel reads ten digits.
+/// Largest frame count: the kernel reads at most ten digits.
 const MAX_FRAMES: u64 = 9_999_999_999;
 /// The kernel reads a pause of this many nanoseconds or more as "never".
 const MAX_PKTGEN_PAUSE: u64 = 0x7fff_ffff;
-/// Bytes that the generator adds behind the headers: its own mark, number and time.
+/// Bytes that the generator adds after the headers: a magic number, a sequence number and a timestamp.
 const PKTGEN_TRAILER_BYTES: usize = 16;
 /// Number of frames over which the rounded pause is compared with the exact rate of the plan.
 const RATE_COMPARISON_FRAMES: u64 = 1_000_000;
@@ -44,7 +44,7 @@ pub(super) struct PktgenOptionReader {
 }
 
 impl PktgenOptionReader {
-    /// Adds a problem at this path below the flow.
+    /// Adds the problem `what` of the setting at path `below` of the flow.
     pub(super) fn refuse_setting(&mut self, below: &str, what: impl AsRef<str>) {
         let message = format!("back end pktgen {}", what.as_ref());
         self.problems.push(PlanProblem::error(format!("{}.{below}", self.flow), message));
@@ -55,7 +55,7 @@ impl PktgenOptionReader {
     }
 }
 
-/// Returns the settings of all streams of a port, or the problems of all.
+/// Returns the settings of all streams of a port, or all problems of all streams.
 pub(super) fn convert_streams(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, PlanProblems> {
     let mut settings = Vec::new();
     let mut problems = Vec::new();
@@ -118,7 +118,7 @@ fn convert_size(reading: &mut PktgenOptionReader, size: &SizePattern, headers: u
     *fixed
 }
 
-/// Converts frame count and pause; returns the inexact parts in words.
+/// Converts the frame count and the pause between frames. Returns small differences from the plan, in words.
 fn convert_schedule(reading: &mut PktgenOptionReader, timeline: &StreamTimeline) -> Vec<String> {
     if matches!(timeline.shape, SendPattern::Bursts { .. }) {
         reading.refuse_setting("duration", "cannot send bursts with pauses");
@@ -136,7 +136,7 @@ fn convert_schedule(reading: &mut PktgenOptionReader, timeline: &StreamTimeline)
     // is only nearly right is reported.
     let pause = timeline.rate.due_time(1).as_u64();
     if pause >= MAX_PKTGEN_PAUSE {
-        reading.refuse_setting("rate", "cannot send less than one frame every two seconds");
+        reading.refuse_setting("rate", "cannot send less than one frame every 2.147 s");
     }
     reading.add_option(format!("count {frames}"));
     reading.add_option(format!("delay {pause}"));

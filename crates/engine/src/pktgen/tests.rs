@@ -140,7 +140,7 @@ fn everything_else_is_refused_by_name() {
         (
             "more",
             r#", "time_to_live": {"value": 64}"#,
-            "packet[1].ipv4.time_to_live: back end pktgen writes 32 here",
+            "packet[1].ipv4.time_to_live: back end pktgen always writes 32 into this field",
         ),
         ("more", r#", "identification": {"value": 1}"#, "packet[1].ipv4.identification"),
         ("more", r#", "options": [{"choice": "router_alert"}]"#, "packet[1].ipv4.options"),

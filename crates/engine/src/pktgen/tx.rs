@@ -1,6 +1,6 @@
-//! The transmit half: streams as devices of the generator, observed while the kernel sends.
+//! The transmit half: each stream is a device of the generator, whose counters are read while the kernel sends.
 //!
-//! The kernel begins up to 100 ms after it was started, and counts the frames itself; its counters are read every
+//! The generator begins to send up to 100 ms after its start, and counts the frames itself. Its counters are read every
 //! [`COUNTER_READ_INTERVAL`]. Streams that have not sent everything by their time limit are stopped, but only all
 //! together: once every stream is past its limit.
 //!
@@ -32,7 +32,7 @@ const HISTOGRAM_DIGITS: u8 = 2;
 
 /// A stream that one device sends.
 #[derive(Debug)]
-struct PktgenLane {
+struct PktgenStream {
     spec: Arc<StreamSpec>,
     device: String,
     size: FrameSize,
@@ -41,7 +41,7 @@ struct PktgenLane {
     series: RateSeries,
 }
 
-impl PktgenLane {
+impl PktgenStream {
     fn count_progress(&mut self, progress: &DeviceProgress, start: MonoTime, now: MonoTime) {
         // The kernel reports totals; series and rates need the difference since the last read.
         let new = progress.sent.saturating_sub(self.counts.frames);
@@ -62,19 +62,19 @@ impl PktgenLane {
         self.counts.late = if is_late { self.counts.frames } else { 0 };
     }
 
-    /// Returns how long after the start the first frame left.
+    /// Returns how long after the start the first frame left; `None` if none has left.
     fn start_lag(&self, start: MonoTime) -> Option<Nanos> {
         self.counts.first.map(|first| first.since(start))
     }
 
-    /// Returns whether a time limit has passed, counted from the first frame.
+    /// Returns whether the stream has a time limit and it has passed, counted from the first frame.
     fn is_past_limit(&self, now: MonoTime) -> bool {
         let SendPattern::Within(length) = self.spec.timeline.shape else { return false };
         self.counts.first.is_some_and(|first| now >= first + length + LATE_SENDING_GRACE)
     }
 }
 
-impl PktgenLane {
+impl PktgenStream {
     fn into_result(self, start: MonoTime, planned: u64) -> SendResult {
         let mut send_error = Latency::with_digits(HISTOGRAM_DIGITS);
         // Only the first frame's lateness is known.
@@ -92,7 +92,7 @@ impl PktgenLane {
 }
 
 #[derive(Debug)]
-enum LanePhase {
+enum GeneratorPhase {
     Waiting,
     Running(PktgenRun),
     /// Everything is sent, or sending was stopped.
@@ -106,8 +106,8 @@ pub struct PktgenTx {
     meter: InterfaceMeter,
     doubts: SendDoubts,
     clock: RealClock,
-    lanes: Vec<PktgenLane>,
-    phase: LanePhase,
+    lanes: Vec<PktgenStream>,
+    phase: GeneratorPhase,
     start: Option<MonoTime>,
     /// Time at which the caller stopped the sender, if it had not ended before.
     stopped: Option<MonoTime>,
@@ -123,7 +123,7 @@ impl PktgenTx {
             doubts,
             clock: RealClock::new(),
             lanes: Vec::new(),
-            phase: LanePhase::Waiting,
+            phase: GeneratorPhase::Waiting,
             start: None,
             stopped: None,
             look_at: MonoTime::default(),
@@ -175,19 +175,19 @@ impl PktgenTx {
         let errors: u64 = self.lanes.iter().map(|lane| lane.errors).sum();
         if errors > 0 {
             self.doubts.add_doubt(format!(
-                "{}: pktgen reported {errors} errors; it sent other frames in place of the failed ones",
+                "{}: errors of pktgen: {errors}; it sent other frames in place of the failed ones",
                 self.interface
             ));
         }
     }
 
-    /// Returns the frames a stream should have sent by its end.
-    fn planned_frames(&self, lane: &PktgenLane) -> u64 {
+    /// Returns how many frames a stream should have sent by its end.
+    fn planned_frames(&self, lane: &PktgenStream) -> u64 {
         let total = lane.spec.timeline.total_frames();
         match (self.start, self.stopped, total) {
             (None, _, _) => 0,
             (Some(_), None, Some(total)) => total,
-            // Time counts from the generator's first frame: its late start is reported separately.
+            // The time counts from the generator's first frame, because a late start is reported separately.
             (Some(_), stopped, _) => {
                 let end = stopped.or(lane.counts.last).unwrap_or_default();
                 let elapsed = lane.counts.first.map_or(Nanos::ZERO, |first| end.since(first));
@@ -209,7 +209,7 @@ impl StreamTx for PktgenTx {
             settings.doubts.into_iter().for_each(|doubt| self.doubts.add_doubt(doubt));
             let series = RateSeries::with_limit(spec.series_seconds_to_reserve(streams));
             let counts = StreamTxCounts::default();
-            self.lanes.push(PktgenLane { spec, device, size: settings.size, counts, errors: 0, series });
+            self.lanes.push(PktgenStream { spec, device, size: settings.size, counts, errors: 0, series });
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl StreamTx for PktgenTx {
             }
             StreamControl::StartAt(_) => {}
             StreamControl::Stop => {
-                if self.stopped.is_none() && !matches!(self.phase, LanePhase::Over) {
+                if self.stopped.is_none() && !matches!(self.phase, GeneratorPhase::Over) {
                     self.stopped = Some(self.clock.now());
                 }
             }
@@ -230,31 +230,31 @@ impl StreamTx for PktgenTx {
 
     fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         // The phase is moved out, so that an error below leaves the phase at `Over`.
-        match std::mem::replace(&mut self.phase, LanePhase::Over) {
-            LanePhase::Over => Ok(NextStep::Done),
-            LanePhase::Waiting if self.stopped.is_some() => Ok(NextStep::Done),
-            LanePhase::Waiting => match self.start {
+        match std::mem::replace(&mut self.phase, GeneratorPhase::Over) {
+            GeneratorPhase::Over => Ok(NextStep::Done),
+            GeneratorPhase::Waiting if self.stopped.is_some() => Ok(NextStep::Done),
+            GeneratorPhase::Waiting => match self.start {
                 Some(start) if start <= now => {
-                    self.phase = LanePhase::Running(self.generator.start_devices()?);
+                    self.phase = GeneratorPhase::Running(self.generator.start_devices()?);
                     Ok(NextStep::IdleUntil(now + COUNTER_READ_INTERVAL))
                 }
                 start => {
-                    self.phase = LanePhase::Waiting;
+                    self.phase = GeneratorPhase::Waiting;
                     Ok(NextStep::IdleUntil(start.unwrap_or(now + COUNTER_READ_INTERVAL)))
                 }
             },
-            LanePhase::Running(running) => {
+            GeneratorPhase::Running(running) => {
                 let Some(running) = self.poll_generator(running, self.start.unwrap_or(now), now)? else {
                     return Ok(NextStep::Done);
                 };
-                self.phase = LanePhase::Running(running);
+                self.phase = GeneratorPhase::Running(running);
                 Ok(NextStep::IdleUntil(self.look_at))
             }
         }
     }
 
     fn stream_counts(&self) -> Vec<StreamTxCounts> {
-        let is_sending = matches!(self.phase, LanePhase::Running(_));
+        let is_sending = matches!(self.phase, GeneratorPhase::Running(_));
         let counts = self.lanes.iter().map(|lane| lane.counts);
         counts
             .map(|counts| StreamTxCounts { is_sending, since_start: counts_since_start(&counts), ..counts })
@@ -270,7 +270,7 @@ impl StreamTx for PktgenTx {
             handed_over: sent,
             refused: 0,
             on_wire: interface.map(|counters| counters.tx_frames),
-            // The interface cannot have lost more than it took and did not transmit.
+            // The interface cannot have dropped more of these frames than it did not transmit.
             dropped: interface
                 .map(|counters| counters.tx_dropped.min(sent.saturating_sub(counters.tx_frames))),
         })
@@ -283,7 +283,7 @@ impl StreamTx for PktgenTx {
     }
 }
 
-/// Counts since the start of a stream that is started only once.
+/// Returns the counts since the start of a stream. A stream of this back end starts only once, so these are all counts.
 fn counts_since_start(counts: &StreamTxCounts) -> SinceStart {
     SinceStart { frames: counts.frames, bytes: counts.bytes, first: counts.first, last: counts.last }
 }

@@ -3,7 +3,7 @@
 //! Pure: no file is opened.
 
 use super::messages::{EngineAbilities, EngineHello};
-use super::render::{CaptureFrameNeed, MAX_BYTES, MAX_FRAMES};
+use super::render::{EngineFileFrames, MAX_BYTES, MAX_FRAMES};
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::SendPattern;
 use packetrig_plan::{PlanProblem, PlanProblems};
@@ -11,7 +11,7 @@ use packetrig_units::Nanos;
 use packetrig_wire::FrameTemplate;
 use std::sync::Arc;
 
-/// Collects the problems of one stream.
+/// Checks one stream against the abilities of the engine, and collects all problems.
 struct StreamCheck<'a> {
     engine: &'a EngineHello,
     spec: &'a StreamSpec,
@@ -34,7 +34,7 @@ impl StreamCheck<'_> {
             self.refuse_setting("duration", "cannot delay the first frame");
         }
         if timeline.total_frames().is_none() && !endless {
-            self.refuse_setting("duration", "can send only a known number of frames");
+            self.refuse_setting("duration", "cannot send an endless flow");
         }
         if timeline.total_frames() == Some(0) {
             self.refuse_setting("duration", "cannot send a flow of 0 frames");
@@ -45,7 +45,7 @@ impl StreamCheck<'_> {
         }
     }
 
-    fn check_frames(&mut self, template: &FrameTemplate) -> Option<CaptureFrameNeed> {
+    fn check_frames(&mut self, template: &FrameTemplate) -> Option<EngineFileFrames> {
         let size = &template.spec().size;
         let [shortest, longest] = [size.min_size(), size.max_size()].map(|size| size.kernel_len() as u64);
         // The protocol counts bytes without FCS, the plan with it.
@@ -57,7 +57,7 @@ impl StreamCheck<'_> {
             self.refuse_setting("size", format!("{able}; the plan asks for {found}"));
         }
         let Some(need) =
-            CaptureFrameNeed::from_template(template, self.spec.number, self.spec.timeline.total_frames())
+            EngineFileFrames::from_template(template, self.spec.number, self.spec.timeline.total_frames())
         else {
             let what = "plays frames from a file, so the frames of an endless flow must repeat: send them \
                 without a tag (`metrics.enable: false`) and in one size";
@@ -67,7 +67,7 @@ impl StreamCheck<'_> {
         if need.repeat && !self.engine.abilities.repeat {
             self.refuse_setting("duration", "cannot play a file repeatedly");
         }
-        // Limited even if the engine is not: the file is written before the run starts.
+        // The number of frames is limited even if the engine has no limit: the file is written before the run starts.
         let most = self.engine.abilities.frames.unwrap_or(MAX_FRAMES).min(MAX_FRAMES);
         // 16 bytes precede each frame in a pcap file.
         let most = most.min(MAX_BYTES / (longest + 16).max(1));
@@ -82,11 +82,11 @@ impl StreamCheck<'_> {
     }
 }
 
-/// Returns the file that each stream needs, or all problems.
+/// Returns how many frames the file of each stream needs, or all problems of all streams.
 pub(super) fn check_streams(
     engine: &EngineHello,
     streams: &[Arc<StreamSpec>],
-) -> Result<Vec<CaptureFrameNeed>, PlanProblems> {
+) -> Result<Vec<EngineFileFrames>, PlanProblems> {
     let mut needs = Vec::new();
     let mut problems = Vec::new();
     // An engine that does not mention streams can send one.

@@ -1,11 +1,12 @@
 //! The process of an engine: starts it in the namespace of its port, exchanges messages without blocking,
 //! and always ends it.
 //!
-//! A guardian thread starts the engine and lives as long as it: the kernel sends SIGTERM to the engine when that
-//! thread ends, however packetrig ends. The engine leads a process group, so that ending it also ends its children.
+//! A guardian thread starts the engine and lives as long as the engine does. The kernel sends SIGTERM to the
+//! engine when that thread ends, whatever ends packetrig. The engine leads a process group, so that ending it
+//! also ends its children.
 //!
-//! Invariant: dropping [`EngineProcess`] kills the engine's process group, waits up to 2.5 s for its end, and removes
-//! the engine's directory.
+//! Invariant: dropping [`EngineProcess`] kills the engine's process group, waits up to 2.5 s for its end, and
+//! removes the engine's directory.
 
 use super::command::{EngineCommand, file_error};
 use super::fault::EngineFault;
@@ -40,7 +41,7 @@ pub(super) struct EngineProcess {
     input: Option<ChildStdin>,
     output: MessageReader<ChildStdout>,
     errors: StderrTail<ChildStderr>,
-    /// Dropping it ends the guardian.
+    /// Dropping this sender ends the guardian thread.
     release: Option<Sender<()>>,
     guardian: Option<JoinHandle<Result<(), Error>>>,
     clock: RealClock,
@@ -58,7 +59,7 @@ impl EngineProcess {
         // PR_SET_PDEATHSIG follows the thread that forks, hence the guardian below.
         child::terminate_with_thread(&mut prepared);
         child::start_in_own_group(&mut prepared);
-        // Room for the result, so that the guardian never waits for this thread.
+        // The channel has room for the result, so that the guardian never waits for this thread.
         let (started, start) = bounded(1);
         let (release, released) = bounded::<()>(0);
         let guardian = netns.spawn_in_namespace("engine".to_owned(), move || {
@@ -104,7 +105,7 @@ impl EngineProcess {
         self.directory.path()
     }
 
-    /// Returns the next message that the engine has sent, if any.
+    /// Returns the next message that the engine has sent; `None` if there is none at present. Does not wait.
     pub(super) fn receive_reply(&mut self, now: MonoTime) -> Result<Option<EngineReply>, EngineFault> {
         self.errors.read_available_stderr();
         match self.output.next_message(now)? {
@@ -118,7 +119,7 @@ impl EngineProcess {
         }
     }
 
-    /// Waits for a message; `what` names the expected message.
+    /// Waits for a message for the time `within`; `what` names the expected message in the error.
     pub(super) fn await_reply(
         &mut self,
         what: &'static str,
@@ -137,7 +138,7 @@ impl EngineProcess {
         }
     }
 
-    /// Sends a message to the engine.
+    /// Sends a message to the engine; fails if the engine does not read it within 5 s.
     pub(super) fn send_message(&mut self, order: &MessageToEngine<'_>) -> Result<(), EngineFault> {
         let line = serde_json::to_string(order).map_err(|error| {
             EngineFault::Impossible(format!("a message to it cannot be encoded: {error}"))
@@ -181,10 +182,10 @@ impl EngineProcess {
         while matches!(self.child.try_wait(), Ok(None)) && self.clock.now() < give_up {
             self.clock.wait_until(self.clock.now() + EXIT_CHECK_INTERVAL);
         }
-        // Other processes of the group may still be exiting, and may still send. A process without a parent
-        // that reaps it stays as a zombie.
+        // Other processes of the group may still be exiting, and may still send. The wait is limited, because a process
+        // whose parent does not reap it stays in the group as a zombie.
         let give_up = self.clock.now() + CHILDREN_EXIT_TIMEOUT;
-        while child::is_group_alive(&self.child) && self.clock.now() < give_up {
+        while child::has_process_in_group(&self.child) && self.clock.now() < give_up {
             self.clock.wait_until(self.clock.now() + EXIT_CHECK_INTERVAL);
         }
         self.release = None;
@@ -195,7 +196,7 @@ impl EngineProcess {
     }
 }
 
-/// Starts a process from the calling thread, which must outlive it.
+/// Starts a process from the calling thread, which must outlive the process: it is terminated when the thread ends.
 fn spawn_child(mut command: Command) -> std::io::Result<Child> {
     command.spawn()
 }

@@ -75,8 +75,8 @@ impl EngineCommand {
         }
     }
 
-    /// Prepares the command. Writes the scripts of an adapter into `directory`, which exists for this engine process
-    /// only.
+    /// Prepares the command that starts the engine. Writes the scripts of an adapter into `directory`, which exists for
+    /// this engine process only.
     pub(super) fn prepare_command(&self, directory: &Path) -> Result<Command, packetrig_sys::Error> {
         let mut command = match self {
             Self::Program(program) => {
@@ -106,7 +106,7 @@ impl EngineCommand {
 }
 
 impl EngineAdapter {
-    /// Returns the path of a program that the adapter needs.
+    /// Returns the path of a program that the adapter needs; the error names the Debian package of the program.
     fn require_program(&self, program: &str, package: &str) -> Result<PathBuf, UnsupportedFeature> {
         find_program(program).ok_or_else(|| UnsupportedFeature {
             feature: "sending with another program",
@@ -115,7 +115,7 @@ impl EngineAdapter {
         })
     }
 
-    /// Returns whether the programs it needs are installed.
+    /// Returns whether the generator and Python are installed.
     pub fn is_installed(&self) -> bool {
         find_program(self.name).is_some() && find_program("python3").is_some()
     }

@@ -35,7 +35,7 @@ fn reason_suffix(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// Makes a text of an engine fit for a terminal: one line, no control characters, not too long.
+/// Makes a text of an engine safe for a terminal: one line, no control characters, cut after 300 characters.
 pub(super) fn to_terminal_safe_line(text: &str) -> String {
     let mut plain: String = text
         .trim()

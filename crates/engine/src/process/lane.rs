@@ -1,4 +1,4 @@
-//! One stream of an engine: the counts that the engine reports, as far as they are plausible.
+//! One stream of an engine: the counts that the engine reports, after a check that they are plausible.
 //!
 //! Invariant: counts never decrease, and are never more than the plan allows.
 
@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 /// Significant digits of the send-time histograms, as in the generic sender.
 const HISTOGRAM_DIGITS: u8 = 2;
-/// Uncertainty of an engine's times: clocks of other programs are coarser than this one.
+/// Uncertainty of an engine's times: other programs may read the clock less exactly than packetrig.
 const ENGINE_CLOCK_UNCERTAINTY: Nanos = Nanos::from_millis(100);
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug)]
-pub(super) struct EngineLane {
+pub(super) struct EngineStreamState {
     pub(super) spec: Arc<StreamSpec>,
     /// Lengths of the shortest and the longest frame, without FCS.
     bytes: [u64; 2],
@@ -32,15 +32,15 @@ pub(super) struct EngineLane {
     series: RateSeries,
 }
 
-impl EngineLane {
+impl EngineStreamState {
     pub(super) fn new(spec: Arc<StreamSpec>, bytes: [u64; 2], streams: usize) -> Self {
         let series = RateSeries::with_limit(spec.series_seconds_to_reserve(streams));
         let told = EngineStreamCount { stream: spec.number, ..EngineStreamCount::default() };
         Self { spec, bytes, told, first: None, last: None, counted_at: None, series }
     }
 
-    /// Returns the frames that the engine took, including those that the kernel refused.
-    pub(super) const fn taken_frames(&self) -> u64 {
+    /// Returns how many frames the engine gave to the kernel, including those that the kernel refused.
+    pub(super) const fn attempted_frames(&self) -> u64 {
         self.told.frames.saturating_add(self.told.refused)
     }
 
@@ -108,18 +108,18 @@ impl EngineLane {
         }
     }
 
-    /// Returns how late the first frame left; `None` if that is unknown.
+    /// Returns how late the first frame left (zero if early); `None` if its time is unknown.
     pub(super) fn start_lag(&self, start: MonoTime) -> Option<Nanos> {
         self.first.map(|first| first.since(start + self.spec.timeline.delay))
     }
 
-    /// Returns how early the first frame left; `None` if that is unknown.
+    /// Returns how early the first frame left (zero if late); `None` if its time is unknown.
     pub(super) fn start_lead(&self, start: MonoTime) -> Option<Nanos> {
         self.first.map(|first| (start + self.spec.timeline.delay).since(first))
     }
 
-    /// Returns the latest time at which the stream should be over, counted from the start: its planned
-    /// duration plus one half; `None` if it has no end.
+    /// Returns by when the stream should be over, counted from the start: its time limit, or its planned duration plus
+    /// one half. `None` if the stream is endless.
     pub(super) fn latest_end(&self) -> Option<Nanos> {
         let end = self.spec.timeline.end_time()?;
         // A stream with a time limit ends at that time, even if frames are left.
@@ -127,7 +127,7 @@ impl EngineLane {
         Some(if is_timed { end } else { end + Nanos::new(end.as_u64() / 2) })
     }
 
-    /// Returns the frames that the stream should have sent by its end.
+    /// Returns how many frames the stream should have sent by its end, or by the stop.
     fn planned_frames(&self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
         let total = self.spec.timeline.total_frames();
         match (start, stopped, total) {
@@ -139,13 +139,13 @@ impl EngineLane {
                 let elapsed = end.since(self.first.unwrap_or(start)) + self.spec.timeline.delay;
                 let due = self.spec.timeline.frames_due_before(elapsed);
                 // The value is never below the frames taken: an engine may be ahead of its schedule.
-                due.min(total.unwrap_or(u64::MAX)).max(self.taken_frames())
+                due.min(total.unwrap_or(u64::MAX)).max(self.attempted_frames())
             }
         }
     }
 
     pub(super) fn stream_counts(&self, start: Option<MonoTime>, is_sending: bool) -> StreamTxCounts {
-        let frames = self.taken_frames();
+        let frames = self.attempted_frames();
         let bytes = add_fcs_bytes(self.told.bytes, self.told.frames);
         // Only the lateness of the first frame is known: the other frames count as equally late.
         let is_late =
@@ -183,7 +183,7 @@ fn add_fcs_bytes(bytes: u64, frames: u64) -> u64 {
     bytes.saturating_add(frames.saturating_mul(FrameSize::FCS.into()))
 }
 
-/// Adds frames and bytes that were sent evenly between two times to the seconds of the series.
+/// Adds frames and bytes to the seconds of the series, as if they were sent evenly between two times.
 fn add_evenly_spread_frames(
     series: &mut RateSeries,
     origin: MonoTime,
@@ -201,8 +201,7 @@ fn add_evenly_spread_frames(
         let since = at.since(origin).as_u64();
         let next = (origin + Nanos::new((since / SECOND + 1) * SECOND)).min(until);
         let elapsed = next.since(from).as_u64();
-        // The shares are computed from the totals: differences of rounded seconds would add up their rounding
-        // errors.
+        // The shares are computed from the totals: differences of rounded seconds would add up their rounding errors.
         let by_then = (share(frames, elapsed), share(bytes, elapsed));
         series.add_frames(origin, at, by_then.0 - added.0, by_then.1 - added.1);
         added = by_then;

@@ -1,6 +1,6 @@
 //! Reads lines from a non-blocking pipe within limits: length of a line, lines per second.
 //!
-//! Invariant: the buffer holds at most [`MAX_LINE`] bytes and one read, however much the other end writes.
+//! Invariant: the buffer holds at most [`MAX_LINE`] bytes plus one read, however much the other end writes.
 
 use super::fault::{EngineFault, to_terminal_safe_line};
 use super::messages::EngineReply;
@@ -14,7 +14,7 @@ pub(super) const MAX_MESSAGES: usize = 1000;
 const READ_BUFFER_BYTES: usize = 16 << 10;
 const SECOND: Nanos = Nanos::from_secs(1);
 
-/// Result of looking for the next message.
+/// Result of a search for the next message in the pipe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextEngineMessage {
     Message(EngineReply),
@@ -31,7 +31,7 @@ pub(super) struct MessageReader<R> {
     /// Offset of the first unread line.
     at: usize,
     has_ended: bool,
-    /// Start of the second in which messages are counted, and their number.
+    /// Start of the second in which messages are counted, and the number of messages since then.
     second: Option<(MonoTime, usize)>,
 }
 
@@ -40,14 +40,14 @@ impl<R: Read> MessageReader<R> {
         Self { pipe, buffer: Vec::new(), at: 0, has_ended: false, second: None }
     }
 
-    /// Returns the next message, if one is complete.
+    /// Returns the next complete message, if the pipe has one. Does not wait for the engine.
     pub(super) fn next_message(&mut self, now: MonoTime) -> Result<NextEngineMessage, EngineFault> {
         loop {
             let unread = &self.buffer[self.at..];
             if let Some(length) = unread.iter().position(|byte| *byte == b'\n') {
                 let line = String::from_utf8_lossy(&unread[..length]).into_owned();
                 self.at += length + 1;
-                self.count_message(now)?;
+                self.check_message_rate(now)?;
                 return parse_message(&line).map(NextEngineMessage::Message);
             }
             // This is checked only without a line end, so a long line is refused before it is complete.
@@ -63,7 +63,7 @@ impl<R: Read> MessageReader<R> {
         }
     }
 
-    /// Reads once; returns whether data or the end arrived.
+    /// Reads once. Returns `false` if the pipe is empty, and `true` if the caller should look again.
     fn fill_buffer(&mut self) -> Result<bool, EngineFault> {
         // Moves the unread rest to the front, so the buffer does not grow with the traffic.
         self.buffer.drain(..self.at);
@@ -83,7 +83,7 @@ impl<R: Read> MessageReader<R> {
         Ok(true)
     }
 
-    fn count_message(&mut self, now: MonoTime) -> Result<(), EngineFault> {
+    fn check_message_rate(&mut self, now: MonoTime) -> Result<(), EngineFault> {
         let (since, messages) = self.second.filter(|(since, _)| now < *since + SECOND).unwrap_or((now, 0));
         self.second = Some((since, messages + 1));
         if messages < MAX_MESSAGES { Ok(()) } else { Err(EngineFault::Flood(MAX_MESSAGES)) }
@@ -104,7 +104,7 @@ pub(super) struct StderrTail<R> {
     tail: Vec<u8>,
 }
 
-/// Bytes of standard error that are kept.
+/// Number of bytes of standard error that are kept.
 const MAX_STDERR_BYTES: usize = 2048;
 
 impl<R: Read> StderrTail<R> {
@@ -112,7 +112,7 @@ impl<R: Read> StderrTail<R> {
         Self { pipe, tail: Vec::new() }
     }
 
-    /// Reads the available bytes, up to a limit: a program that writes without end gets the next read later.
+    /// Reads the available bytes, at most 64 KiB: a program that writes without end must not occupy this thread.
     pub(super) fn read_available_stderr(&mut self) {
         let mut chunk = [0; READ_BUFFER_BYTES];
         for _ in 0..4 {

@@ -29,7 +29,7 @@ pub(super) struct EnginePreparation {
     pub(super) protocol: u32,
     pub(super) interface: String,
     pub(super) link_bits_per_second: Option<u64>,
-    /// A directory of the engine's own, removed together with the engine.
+    /// Directory for files of the engine. It is removed when the engine has ended.
     pub(super) directory: PathBuf,
     pub(super) streams: Vec<EngineStream>,
 }
@@ -43,7 +43,7 @@ pub(super) struct EngineStream {
     pub(super) delay_ns: u64,
     /// Number of frames; absent means until stopped.
     pub(super) count: Option<u64>,
-    /// No frame may leave later than this after the first.
+    /// Time limit from which `count` was computed, counted from the first frame; absent if there is none.
     pub(super) within_ns: Option<u64>,
     pub(super) burst: Option<EngineBurst>,
     /// Lengths of the shortest and the longest frame, without FCS.
@@ -61,7 +61,7 @@ pub(super) struct EngineRate {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct EngineBurst {
     pub(super) frames: u64,
-    /// Time from the end of the last frame's slot to the next burst.
+    /// Pause after a burst. A burst ends one frame interval after its last frame was due.
     pub(super) pause_ns: u64,
 }
 
@@ -70,12 +70,12 @@ pub(super) struct EngineBurst {
 pub(super) struct EngineCapture {
     pub(super) file: PathBuf,
     pub(super) frames: u64,
-    /// After the last frame the file begins again.
+    /// Whether the engine begins the file again after its last frame.
     pub(super) repeat: bool,
 }
 
 impl EngineStream {
-    /// Describes a stream on its schedule.
+    /// Describes a stream: its schedule, its frame lengths and the file with its frames.
     pub(super) fn new(
         number: u16,
         timeline: &StreamTimeline,
@@ -159,7 +159,7 @@ pub struct EngineHello {
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an ability of its own, as it is in the message")]
 pub struct EngineAbilities {
-    /// Number of streams that it sends side by side; 0 counts as 1.
+    /// Number of streams that the engine can send at the same time; 0 counts as 1.
     pub streams: u64,
     /// Can start a stream later than the other streams.
     pub delay: bool,
@@ -169,11 +169,11 @@ pub struct EngineAbilities {
     pub endless: bool,
     /// Can begin a file again after its last frame.
     pub repeat: bool,
-    /// Limit of frames in one file, if any.
+    /// Maximum number of frames in one file, if it is limited.
     pub frames: Option<u64>,
     /// Lengths of the shortest and the longest frame without FCS, if limited.
     pub frame_bytes: Option<[u64; 2]>,
-    /// Limit of frames per second of a stream, if any.
+    /// Maximum frames per second of a stream, if they are limited.
     pub frames_per_second: Option<u64>,
 }
 
@@ -188,13 +188,13 @@ pub(super) struct EngineRefusal {
     pub(super) found: String,
 }
 
-/// Running totals of one stream.
+/// Totals of one stream since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct EngineStreamCount {
     pub(super) stream: u16,
-    /// Frames that the kernel took.
+    /// Frames that the kernel accepted for sending.
     pub(super) frames: u64,
-    /// Bytes of these frames, without FCS.
+    /// Bytes of the accepted frames, without FCS.
     pub(super) bytes: u64,
     /// Frames that the kernel refused.
     #[serde(default)]
@@ -203,7 +203,7 @@ pub(super) struct EngineStreamCount {
     pub(super) first_ns: Option<u64>,
     #[serde(default)]
     pub(super) last_ns: Option<u64>,
-    /// Uncertainty of the two times.
+    /// Uncertainty of `first_ns` and `last_ns`.
     #[serde(default)]
     pub(super) bound_ns: Option<u64>,
 }

@@ -24,16 +24,16 @@ pub(super) const MAX_BYTES: u64 = 1 << 30;
 
 /// Number of frames that a stream's file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CaptureFrameNeed {
+pub(super) struct EngineFileFrames {
     pub(super) frames: u64,
-    /// The stream has more frames than the file: the file repeats.
+    /// Whether the engine has to play the file again, because the stream has more frames than the file.
     pub(super) repeat: bool,
 }
 
-impl CaptureFrameNeed {
-    /// Computes the need of a stream; `None` if no finite file is enough.
+impl EngineFileFrames {
+    /// Computes how many frames the file of a stream needs; `None` if no finite file is enough.
     pub(super) fn from_template(template: &FrameTemplate, number: u16, total: Option<u64>) -> Option<Self> {
-        let period = repeat_period(template, number);
+        let period = find_repeat_period(template, number);
         match (total, period) {
             (Some(total), Some(period)) if total > period => Some(Self { frames: period, repeat: true }),
             (Some(total), _) => Some(Self { frames: total, repeat: false }),
@@ -43,8 +43,9 @@ impl CaptureFrameNeed {
     }
 }
 
-/// Returns the number of frames after which they repeat byte for byte; `None` if they never do.
-fn repeat_period(template: &FrameTemplate, number: u16) -> Option<u64> {
+/// Returns after how many frames a stream repeats byte for byte. `None` if its frames have tags or several sizes, or if
+/// the number is too large.
+fn find_repeat_period(template: &FrameTemplate, number: u16) -> Option<u64> {
     let spec = template.spec();
     let SizePattern::Fixed(size) = spec.size else { return None };
     // A tag carries the frame's number, so tagged frames never repeat.
@@ -66,12 +67,12 @@ const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     if a == 0 { 1 } else { a }
 }
 
-/// Writes the file of a stream into `directory`.
+/// Writes the capture file with the frames of a stream into `directory`.
 pub(super) fn write_capture(
     directory: &Path,
     spec: &StreamSpec,
     template: &FrameTemplate,
-    need: CaptureFrameNeed,
+    need: EngineFileFrames,
     key: TagKey,
 ) -> Result<EngineCapture, Error> {
     let file: PathBuf = directory.join(format!("{}.pcap", spec.number));

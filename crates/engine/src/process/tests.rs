@@ -10,7 +10,7 @@ use packetrig_plan::Plan;
 use packetrig_stats::port_event::PortEventKind;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::MonoTime;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement};
+use packetrig_wire::pcap::{CaptureDecoder, DecodedElement};
 use packetrig_wire::tag::TagKey;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -281,7 +281,7 @@ fn unsupported_engine_ability_is_refused_with_path() {
         (
             EngineAbilities::default(),
             vec![("duration", endless), ("metrics", untagged)],
-            "flows[0].duration: engine own can send only a known number of frames",
+            "flows[0].duration: engine own cannot send an endless flow",
         ),
         (
             EngineAbilities { frame_bytes: Some([60, 100]), ..able.clone() },
@@ -318,12 +318,12 @@ fn frames_of(bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut frames = Vec::new();
     loop {
         match decoder.next_step(rest).unwrap() {
-            CaptureElement::Record { record, used } => {
+            DecodedElement::Record { record, used } => {
                 frames.push((record.at_ns.unwrap(), record.bytes.to_vec()));
                 rest = &rest[used..];
             }
-            CaptureElement::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
-            CaptureElement::More(_) => return frames,
+            DecodedElement::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
+            DecodedElement::More(_) => return frames,
         }
     }
 }
@@ -332,7 +332,7 @@ fn rendered(changes: &[(&str, &str)]) -> (messages::EngineCapture, Vec<(u64, Vec
     let directory = tempfile::tempdir().unwrap();
     let spec = &streams(changes)[0];
     let template = spec.source.template().unwrap();
-    let need = render::CaptureFrameNeed::from_template(template, 0, spec.timeline.total_frames()).unwrap();
+    let need = render::EngineFileFrames::from_template(template, 0, spec.timeline.total_frames()).unwrap();
     let capture = render::write_capture(directory.path(), spec, template, need, KEY).unwrap();
     let frames = frames_of(&std::fs::read(&capture.file).unwrap());
     (capture, frames)

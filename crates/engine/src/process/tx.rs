@@ -12,7 +12,7 @@
 
 use super::child::EngineProcess;
 use super::fault::{EngineFault, to_terminal_safe_line};
-use super::lane::EngineLane;
+use super::lane::EngineStreamState;
 use super::messages::{
     ENGINE_PROTOCOL_VERSION, EngineHello, EnginePreparation, EngineRefusal, EngineReply, EngineStream,
     EngineStreamCount, MessageToEngine,
@@ -38,12 +38,12 @@ const PREPARE_TIMEOUT: Nanos = Nanos::from_secs(60);
 const FINAL_COUNTS_TIMEOUT: Nanos = Nanos::from_millis(2_000);
 /// Time limit for an engine to exit after its last message.
 const EXIT_TIMEOUT: Nanos = Nanos::from_millis(300);
-/// Longest silence of an engine that sends.
+/// Longest time for which a sending engine may send no message.
 const MAX_ENGINE_SILENCE: Nanos = Nanos::from_secs(5);
-/// Time an engine may take beyond the end of its streams.
+/// Time that an engine may take beyond the end of its streams.
 const ENGINE_END_TIMEOUT: Nanos = Nanos::from_secs(5);
 const ENGINE_CHECK_INTERVAL: Nanos = Nanos::from_millis(5);
-/// Notes of an engine that the report shows.
+/// Maximum number of notes of an engine that the report shows.
 const MAX_NOTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +71,10 @@ pub struct ProcessTx {
     meter: InterfaceMeter,
     doubts: SendDoubts,
     clock: RealClock,
-    lanes: Vec<EngineLane>,
+    lanes: Vec<EngineStreamState>,
     phase: EnginePhase,
     start: Option<MonoTime>,
-    /// Time at which the caller stopped streams that were still sending.
+    /// Time at which the run was stopped, if the engine had not sent its last message by then.
     stopped: Option<MonoTime>,
     /// Time at which the start message was sent. The engine sent no frame before it.
     ordered_at: MonoTime,
@@ -122,7 +122,7 @@ impl ProcessTx {
             let bytes = [size.min_size(), size.max_size()].map(|size| size.kernel_len() as u64);
             let capture = render::write_capture(self.engine.directory(), spec, template, need, job.key)?;
             streams.push(EngineStream::new(spec.number, &spec.timeline, bytes, capture));
-            self.lanes.push(EngineLane::new(spec.clone(), bytes, job.streams.len()));
+            self.lanes.push(EngineStreamState::new(spec.clone(), bytes, job.streams.len()));
         }
         Ok(EnginePreparation {
             protocol: ENGINE_PROTOCOL_VERSION,
@@ -200,7 +200,8 @@ impl ProcessTx {
                 }
                 Err(fault) => return Err(fault),
             };
-            // `heard_at` may be ahead: a message before the start must not shorten the silence allowed after it.
+            // `heard_at` may be in the future: a message before the start must not shorten the
+            // silence allowed after it.
             self.heard_at = self.heard_at.max(now);
             match reply {
                 EngineReply::Note { text } => add_note(&self.doubts, &mut self.notes, &self.hello, &text),
@@ -236,8 +237,8 @@ impl ProcessTx {
                     told.stream
                 ))
             })?;
-            // An engine may begin too early, which becomes a doubt. Before the start message it cannot have sent
-            // anything.
+            // An engine that begins too early gets a doubt in the report. Before the start message it
+            // cannot have sent anything.
             lane.update_counts(*told, start, (self.ordered_at.min(start), now))
                 .map_err(EngineFault::Impossible)?;
         }
@@ -255,7 +256,7 @@ impl ProcessTx {
         }
     }
 
-    /// Ends an engine that exceeds a time limit.
+    /// Stops or kills an engine that exceeds a time limit.
     fn check_engine_timeouts(&mut self, now: MonoTime) {
         match self.phase {
             EnginePhase::Sending if now > self.heard_at + MAX_ENGINE_SILENCE => {
@@ -278,10 +279,10 @@ impl ProcessTx {
         }
     }
 
-    /// Returns whether all streams should be over by now, with a reserve.
+    /// Returns whether all streams should have ended by now, with a reserve; false if one of them is endless.
     fn is_overdue(&self, now: MonoTime) -> bool {
         let Some(start) = self.start else { return false };
-        let latest_ends = self.lanes.iter().map(EngineLane::latest_end);
+        let latest_ends = self.lanes.iter().map(EngineStreamState::latest_end);
         let ends: Option<Vec<Nanos>> = latest_ends.collect();
         // One endless stream makes the whole job endless.
         let end = ends.and_then(|ends| ends.into_iter().max());
@@ -292,14 +293,16 @@ impl ProcessTx {
     fn report_start_offset(&self) {
         let Some(start) = self.start else { return };
         let Self { hello, site, .. } = self;
-        let most = |of: fn(&EngineLane, MonoTime) -> Option<Nanos>| {
+        let most = |of: fn(&EngineStreamState, MonoTime) -> Option<Nanos>| {
             self.lanes
                 .iter()
                 .filter_map(|lane| of(lane, start))
                 .max()
                 .filter(|time| *time > LATE_FRAME_THRESHOLD)
         };
-        for (time, word) in [(most(EngineLane::start_lag), "late"), (most(EngineLane::start_lead), "early")] {
+        for (time, word) in
+            [(most(EngineStreamState::start_lag), "late"), (most(EngineStreamState::start_lead), "early")]
+        {
             if let Some(time) = time {
                 self.doubts
                     .add_doubt(format!("{}: engine {} started {time} {word}", site.interface, hello.name));
@@ -308,7 +311,7 @@ impl ProcessTx {
     }
 
     /// Describes a fault of the engine in words.
-    fn fault_text(&self) -> Option<String> {
+    fn describe_engine_fault(&self) -> Option<String> {
         let fault = self.fault.as_ref()?;
         Some(format!("engine {} failed: {fault}; its count of sent frames is uncertain", self.hello.name))
     }
@@ -352,7 +355,7 @@ impl StreamTx for ProcessTx {
             self.report_start_offset();
             return Ok(NextStep::Done);
         }
-        // At the end of a run the caller steps without waiting, which would keep a processor busy.
+        // At the end of a run the caller repeats this call without waiting, which would keep a processor busy.
         if !matches!(self.phase, EnginePhase::Waiting | EnginePhase::Sending) {
             self.clock.wait_until(self.clock.now() + ENGINE_CHECK_INTERVAL);
         }
@@ -367,8 +370,8 @@ impl StreamTx for ProcessTx {
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
         // The interface is read after the engine's counts: otherwise it would lack frames that
         // the engine counts already.
-        let refused: u64 = self.lanes.iter().map(EngineLane::refused_frames).sum();
-        let taken: u64 = self.lanes.iter().map(EngineLane::taken_frames).sum();
+        let refused: u64 = self.lanes.iter().map(EngineStreamState::refused_frames).sum();
+        let taken: u64 = self.lanes.iter().map(EngineStreamState::attempted_frames).sum();
         // Refused frames never reached the interface, so its counters lack them.
         let sent = taken - refused;
         let interface = self.meter.read_counters();
@@ -390,7 +393,12 @@ impl StreamTx for ProcessTx {
             until: None,
             only_sending: true,
         });
-        SendingRecord { stalls: stalls.collect(), peaks: None, ahead: Vec::new(), fault: self.fault_text() }
+        SendingRecord {
+            stalls: stalls.collect(),
+            peaks: None,
+            ahead: Vec::new(),
+            fault: self.describe_engine_fault(),
+        }
     }
 
     fn finish_sending(&mut self) -> Vec<SendResult> {

@@ -9,14 +9,14 @@ use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
 /// Counters of a stream that is expected at other ports.
-pub(super) struct UnexpectedStream {
+pub(super) struct MisdeliveredStream {
     spec: Arc<StreamSpec>,
     frames: u64,
     to_groups: u64,
     numbers: NumberRanges,
 }
 
-impl UnexpectedStream {
+impl MisdeliveredStream {
     pub(super) fn new(spec: Arc<StreamSpec>) -> Self {
         Self { spec, frames: 0, to_groups: 0, numbers: NumberRanges::default() }
     }
@@ -25,13 +25,13 @@ impl UnexpectedStream {
         self.spec.number
     }
 
-    /// Counts a frame with a tag of this stream; returns `false` if the form of the frame shows that the tag
-    /// is there by chance.
-    pub(super) fn count_if_tag_fits(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
-        // A recorded frame has no template. Its payload check must be intact, because a mark alone may fit by chance.
+    /// Counts a frame with a tag of this stream. Returns `false` if the frame shows that the tag is
+    /// valid only by chance.
+    pub(super) fn count_if_tag_is_valid(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
+        // A recorded frame has no template. Its payload check must be intact, because a mark may be valid by chance.
         let fits = match self.spec.source.template() {
-            Some(template) => template.may_have_tag_form(found.tag.form),
-            None => foreign::verify_payload(frame.bytes, found) == Some(FrameComparison::Intact),
+            Some(template) => template.smallest_or_largest_has_tag_form(found.tag.form),
+            None => foreign::compare_payload_with_tag(frame.bytes, found) == Some(FrameComparison::Intact),
         };
         if !fits {
             return false;

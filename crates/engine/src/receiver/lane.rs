@@ -1,6 +1,6 @@
 //! One stream at one receiver: its sequence window, latency, jitter and series.
 
-use super::send_times::SendTimes;
+use super::send_times::SendTimeHistory;
 use crate::port::RxFrame;
 use crate::segment::{StreamSegment, StreamSegments};
 use crate::stream::{ClockShift, FrameSource, StreamSpec};
@@ -15,19 +15,20 @@ use packetrig_wire::tag::{FoundTag, TagKey};
 use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
-/// Up to this many streams, latency has three significant digits; beyond, two, which take a seventh of the memory.
+/// Maximum number of streams whose latencies have three significant digits. With more, they have two, which take a
+/// seventh of the memory.
 const MAX_FINE_RESOLUTION_STREAMS: usize = 256;
 /// Maximum number of outages that are stored separately for each stream: with few streams, and with many.
 const MAX_STORED_OUTAGES: [usize; 2] = [512, 64];
-/// A number that is this far ahead of the next one is compared with the frames that can have been sent by now.
+/// A number at least this far ahead of the expected one is accepted only if that frame can have been sent by now.
 const NUMBER_JUMP_FRAMES: u64 = 64;
 /// Tolerance for a sender ahead of its schedule, in addition to a 64th of the elapsed time: the kernel's packet
 /// generator keeps its own time.
 const EARLY_SENDER_TOLERANCE: Nanos = Nanos::from_millis(100);
 
-pub(super) struct ReceiverLane {
+pub(super) struct ReceiverStreamState {
     pub(super) spec: Arc<StreamSpec>,
-    /// Segments of the stream known so far; empty for frames read from a file.
+    /// Segments of the stream that were announced so far; empty for frames read from a file.
     segments: StreamSegments,
     /// Number of the first frame since the last start.
     started_at: u64,
@@ -38,20 +39,20 @@ pub(super) struct ReceiverLane {
     /// Relation to the clock of a sender on another node, once known.
     pub(super) shift: Option<ClockShift>,
     window: SequenceWindow,
-    send_times: SendTimes,
+    send_times: SendTimeHistory,
     pub(super) counts: StreamRxCounts,
     pub(super) latency: Latency,
     jitter: JitterMeter,
     pub(super) series: RateSeries,
 }
 
-impl ReceiverLane {
+impl ReceiverStreamState {
     pub(super) fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
         let digits = if streams <= MAX_FINE_RESOLUTION_STREAMS { 3 } else { 2 };
         let whole = spec
             .source
             .template()
-            .map(|template| StreamSegment::whole_stream(Arc::clone(template), spec.timeline));
+            .map(|template| StreamSegment::for_whole_stream(Arc::clone(template), spec.timeline));
         let mut window = SequenceWindow::with_outages(
             MAX_STORED_OUTAGES[usize::from(streams > MAX_FINE_RESOLUTION_STREAMS)],
         );
@@ -63,7 +64,7 @@ impl ReceiverLane {
             missing_before: 0,
             shift: None,
             window,
-            send_times: SendTimes::new(),
+            send_times: SendTimeHistory::new(),
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
             jitter: JitterMeter::default(),
@@ -93,13 +94,13 @@ impl ReceiverLane {
         let is_possible = self.is_number_plausible(number, frame.at.since(start));
         let verdict = match self.segments.find_segment(number) {
             Some(take) => take.template().verify_frame(take.frame_index(number), key, &found, bytes, scratch),
-            None => foreign::verify_payload(bytes, &found)?,
+            None => foreign::compare_payload_with_tag(bytes, &found)?,
         };
         Some(RecognisedFrame { found, number, verdict, is_possible })
     }
 
-    /// Returns whether the tag's send time is before the start of this run: then the frame belongs to another run, and
-    /// its mark fits by chance.
+    /// Returns whether the tag's send time is before the start of this run. Then the frame belongs to another run, and
+    /// its mark is valid only by chance.
     fn was_sent_before_start(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
         let sent = found.tag.restore_send_time(at.as_nanos());
         let sent = sent.filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
@@ -107,8 +108,8 @@ impl ReceiverLane {
         sent.is_some_and(|sent| sent + EARLY_SENDER_TOLERANCE.as_u64() < start.as_nanos())
     }
 
-    /// Returns whether the frame has the number of a frame seen before but cannot be its copy: then the frame belongs
-    /// to another run, and its mark fits by chance.
+    /// Returns whether the frame has the number of a frame seen before but cannot be its copy. Then the frame belongs
+    /// to another run, and its mark is valid only by chance.
     fn has_seen_number_but_is_no_copy(&self, found: &FoundTag, number: u64) -> bool {
         !self.spec.untimed
             && self.window.has_seen_number(number)
@@ -147,7 +148,7 @@ impl ReceiverLane {
         self.counts.bytes += bytes;
         self.counts.first.get_or_insert(frame.at);
         self.counts.last = Some(frame.at);
-        // A straggler of an earlier start is not counted for this one (decision 0009).
+        // A late frame from before the last start does not count since that start (decision 0009).
         if known.number >= self.started_at {
             self.counts.since_start.first.get_or_insert(frame.at);
         } else {
@@ -180,7 +181,7 @@ impl ReceiverLane {
         let at = match (self.spec.sent_elsewhere, self.shift) {
             (false, _) => arrived,
             (true, Some(shift)) => shift.sender_time(arrived),
-            // Clocks of two nodes have nothing in common without a measured shift.
+            // Without a measured shift, times of two nodes cannot be compared.
             (true, None) => return,
         };
         let Some(sent) = known.found.tag.restore_send_time(at.as_nanos()) else { return };

@@ -54,7 +54,7 @@ impl OtherRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_wire::foreign::TagPlace;
+    use packetrig_wire::foreign::PayloadTagPosition;
     use packetrig_wire::tag::{TagKey, TagStamp};
 
     /// An IPv4/UDP frame of another run, sent at this time.
@@ -68,7 +68,7 @@ mod tests {
         bytes[38..40].copy_from_slice(&68_u16.to_be_bytes());
         bytes[40..42].fill(0);
         let stamp = TagStamp { key: TagKey(77), stream: 0, time: sent };
-        TagPlace::from_frame(&bytes.clone()).expect("it has room").write_tag(1, stamp, &mut bytes);
+        PayloadTagPosition::from_frame(&bytes.clone()).expect("it has room").write_tag(1, stamp, &mut bytes);
         bytes
     }
 

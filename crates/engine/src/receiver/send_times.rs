@@ -1,12 +1,12 @@
-//! Send times of a stream's frames: a sender sends them in the order of their numbers.
+//! Remembers send times of a stream's frames, to tell late copies from frames of another run.
 //!
-//! The mark of a tag fits another run's key once in 65 536 times. If that run has the same plan, such a frame looks
-//! like a copy of an old frame of this run. Its send time tells the difference: it is later than the send times of the
-//! frames that followed the old frame.
+//! By chance, one in 65 536 frames of another run has a mark that is valid for this run. If that run has the same plan,
+//! the frame looks like a copy of an old frame of this run. Its send time tells the difference: a sender sends frames
+//! in the order of their numbers, but this frame was sent after the frames that followed the old one.
 
 use packetrig_wire::tag::{FrameTag, TagForm};
 
-/// Frames that share one remembered send time.
+/// Number of frames in a block. One send time is remembered for each block.
 const FRAMES_PER_SEND_TIME_BLOCK: u64 = 1024;
 /// Number of remembered blocks: together they have as many frames as the window in which copies are recognised.
 const REMEMBERED_SEND_TIME_BLOCKS: usize = 64;
@@ -17,12 +17,12 @@ const UNUSED_TIME_BITS: u32 = 16;
 
 /// Send times of the first frame in each of the latest blocks, as in their tags.
 #[derive(Clone, Debug)]
-pub(super) struct SendTimes {
+pub(super) struct SendTimeHistory {
     begins: Box<[u64; REMEMBERED_SEND_TIME_BLOCKS]>,
     newest: u64,
 }
 
-impl SendTimes {
+impl SendTimeHistory {
     pub(super) fn new() -> Self {
         Self { begins: Box::new([0; REMEMBERED_SEND_TIME_BLOCKS]), newest: 0 }
     }
@@ -70,8 +70,8 @@ mod tests {
     }
 
     /// A frame each millisecond from a time on, up to this number.
-    fn times(from_ns: u64, numbers: u64) -> SendTimes {
-        let mut times = SendTimes::new();
+    fn times(from_ns: u64, numbers: u64) -> SendTimeHistory {
+        let mut times = SendTimeHistory::new();
         (0..numbers).for_each(|number| times.record_send_time(number, sent(from_ns + number * 1_000_000)));
         times
     }

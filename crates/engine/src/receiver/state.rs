@@ -1,7 +1,7 @@
 //! State of one receiver: finds the stream of each frame, or the reason why the frame belongs to no stream.
 
-use super::elsewhere::UnexpectedStream;
-use super::lane::{ReceiverLane, RecognisedFrame};
+use super::elsewhere::MisdeliveredStream;
+use super::lane::{ReceiverStreamState, RecognisedFrame};
 use super::other_runs::OtherRuns;
 use crate::Error;
 use crate::capture::CaptureTap;
@@ -24,12 +24,12 @@ const MAX_COMPARED: usize = 64;
 pub(super) struct ReceiverState {
     pub(super) port: usize,
     key: TagKey,
-    pub(super) lanes: Vec<ReceiverLane>,
+    pub(super) lanes: Vec<ReceiverStreamState>,
     /// Lane of a stream number, plus one; zero if the stream is not expected here.
     pub(super) lane_of: Vec<usize>,
     scratch: Vec<u8>,
     /// Streams that are expected at other ports. `elsewhere_of` finds them by number, as `lane_of` does for lanes.
-    elsewhere: Vec<UnexpectedStream>,
+    elsewhere: Vec<MisdeliveredStream>,
     elsewhere_of: Vec<usize>,
     other_runs: OtherRuns,
     /// Content of untagged frames, if frames of a file are expected.
@@ -49,17 +49,17 @@ impl ReceiverState {
     pub(super) fn from_job(job: RxJob) -> Self {
         let streams = job.streams.len();
         let lane_of = index_by_number(job.streams.iter().map(|spec| spec.number));
-        let elsewhere: Vec<_> = job.elsewhere.into_iter().map(UnexpectedStream::new).collect();
+        let elsewhere: Vec<_> = job.elsewhere.into_iter().map(MisdeliveredStream::new).collect();
         let has_recording = job.streams.iter().any(|spec| matches!(spec.source, FrameSource::Recorded(_)));
         Self {
-            elsewhere_of: index_by_number(elsewhere.iter().map(UnexpectedStream::stream_number)),
+            elsewhere_of: index_by_number(elsewhere.iter().map(MisdeliveredStream::stream_number)),
             elsewhere,
             other_runs: OtherRuns::new(job.earlier_runs),
             contents: has_recording.then(ContentCounts::with_allocated_memory),
             port: job.port,
             key: job.key,
             scratch: vec![0; max_header_len(&job.streams)],
-            lanes: job.streams.into_iter().map(|spec| ReceiverLane::new(spec, streams)).collect(),
+            lanes: job.streams.into_iter().map(|spec| ReceiverStreamState::new(spec, streams)).collect(),
             lane_of,
             start: MonoTime::default(),
             taps: job.taps,
@@ -73,7 +73,7 @@ impl ReceiverState {
         }
     }
 
-    /// Updates the captures between batches.
+    /// Updates the captures after each batch of frames. `is_idle` means that the batch was empty.
     pub(super) fn update_captures(
         &mut self,
         port: &mut impl FrameRx,
@@ -95,19 +95,19 @@ impl ReceiverState {
     }
 
     pub(super) fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
-        self.elsewhere.extend(elsewhere.into_iter().map(UnexpectedStream::new));
-        self.elsewhere_of = index_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
+        self.elsewhere.extend(elsewhere.into_iter().map(MisdeliveredStream::new));
+        self.elsewhere_of = index_by_number(self.elsewhere.iter().map(MisdeliveredStream::stream_number));
         let all = self.lanes.len() + streams.len();
         // The buffers grow here and not while frames are received: the hot path allocates nothing.
         let longest = max_header_len(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);
-        self.lanes.extend(streams.into_iter().map(|spec| ReceiverLane::new(spec, all)));
+        self.lanes.extend(streams.into_iter().map(|spec| ReceiverStreamState::new(spec, all)));
         self.lane_of = index_by_number(self.lanes.iter().map(|lane| lane.spec.number));
     }
 
     pub(super) fn announce_segments(&mut self, segments: &[(u16, StreamSegment)]) {
         for (number, take) in segments {
-            let Some(lane) = find_index(&self.lane_of, *number) else { continue };
+            let Some(lane) = find_stream_index(&self.lane_of, *number) else { continue };
             let headers = take.template().header_len().max(self.scratch.len());
             self.scratch.resize(headers, 0);
             self.lanes[lane].announce_segment(take.clone());
@@ -123,7 +123,7 @@ impl ReceiverState {
         };
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.bytes += bytes;
-        // The frame is of this run, but its damaged number names a frame that was not sent yet.
+        // The frame is of this run, but its number is damaged: no frame with this number can have been sent yet.
         self.unnumbered += u64::from(!known.is_possible);
         let lane = &mut self.lanes[lane];
         lane.on_frame(&known, &frame, self.start);
@@ -137,7 +137,7 @@ impl ReceiverState {
         // no candidate is intact.
         let mut damaged = None;
         for found in tag::tag_candidates(frame.bytes, self.key) {
-            let Some(lane) = find_index(&self.lane_of, found.tag.stream) else { continue };
+            let Some(lane) = find_stream_index(&self.lane_of, found.tag.stream) else { continue };
             let known = self.lanes[lane].compare_frame(self.key, found, frame, self.start, &mut self.scratch);
             let Some(known) = known else { continue };
             if known.verdict != FrameComparison::Corrupt && known.is_possible {
@@ -180,13 +180,14 @@ impl ReceiverState {
     fn count_if_misdelivered(&mut self, frame: &RxFrame<'_>) -> bool {
         let Self { elsewhere, elsewhere_of, key, .. } = self;
         tag::tag_candidates(frame.bytes, *key).any(|found| {
-            let place = find_index(elsewhere_of, found.tag.stream);
-            place.is_some_and(|place| elsewhere[place].count_if_tag_fits(&found, frame))
+            let place = find_stream_index(elsewhere_of, found.tag.stream);
+            place.is_some_and(|place| elsewhere[place].count_if_tag_is_valid(&found, frame))
         })
     }
 
-    /// Finds the stream whose headers the frame has. Used for frames without a readable tag.
-    fn find_lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut ReceiverLane> {
+    /// Finds the stream whose headers the frame has, among the first [`MAX_COMPARED`] streams. Used for frames
+    /// without a readable tag.
+    fn find_lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut ReceiverStreamState> {
         self.lanes.iter_mut().take(MAX_COMPARED).find(|lane| lane.matches_constant_headers(bytes))
     }
 
@@ -238,6 +239,6 @@ fn index_by_number(numbers: impl Iterator<Item = u16> + Clone) -> Vec<usize> {
     places
 }
 
-pub(super) fn find_index(places: &[usize], number: u16) -> Option<usize> {
+pub(super) fn find_stream_index(places: &[usize], number: u16) -> Option<usize> {
     places.get(usize::from(number)).and_then(|place| place.checked_sub(1))
 }

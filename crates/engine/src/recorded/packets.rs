@@ -1,9 +1,9 @@
 //! The packets of a capture file, one after another, through a bounded buffer.
 //!
-//! Invariant: reading ends and reports how: after the last packet, inside one, or at damaged bytes.
+//! Invariant: the end of reading is always reported as one of three: after a packet, inside one, or at damaged bytes.
 
 use super::RecordedBytes;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, CaptureRecord, MAX_DECODER_INPUT_BYTES};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureRecord, DecodedElement, MAX_DECODER_INPUT_BYTES};
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -28,18 +28,18 @@ pub struct RecordedPackets {
     source: Option<RecordedBytes>,
     /// Size of the file on the disk.
     size: u64,
-    /// Offset where its decompressed bytes end, once known.
+    /// Offset at which the decompressed bytes of the file end; `None` until known.
     last: Option<u64>,
     decoder: CaptureDecoder,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Offset of `end` in the decompressed bytes; beyond their end if something incomplete was skipped.
+    /// Offset of `end` in the decompressed bytes; larger than their number if the file ended inside skipped bytes.
     position: u64,
 }
 
 impl RecordedPackets {
-    /// Starts at the beginning of `file`, which must be a regular file: its size tells where its bytes end.
+    /// Starts at the beginning of `file`, which must be a regular file: the size of the file tells where its bytes end.
     pub fn new(file: File) -> io::Result<Self> {
         let size = file.metadata()?.len();
         let source = RecordedBytes::new(file)?;
@@ -55,12 +55,12 @@ impl RecordedPackets {
         })
     }
 
-    /// Returns the size of the file on the disk.
+    /// Returns the size of the file on the disk, in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Returns to the beginning.
+    /// Returns to the beginning of the file.
     pub fn rewind(&mut self) -> io::Result<()> {
         self.source = self.source.take().map(RecordedBytes::rewind_file).transpose()?;
         self.decoder = CaptureDecoder::new();
@@ -70,7 +70,7 @@ impl RecordedPackets {
         Ok(())
     }
 
-    /// Gives the next packet to `take`; returns `Some` at the end of the file.
+    /// Gives the next packet to `take` and returns `None`, or returns how the file ended.
     pub fn next_packet_or_ending(
         &mut self,
         take: &mut dyn FnMut(&CaptureRecord<'_>),
@@ -86,13 +86,13 @@ impl RecordedPackets {
                 return Ok(Some(if self.position == last { FileEnding::Whole } else { FileEnding::Cut }));
             }
             match self.decoder.next_step(input) {
-                Ok(CaptureElement::Record { record, used }) => {
+                Ok(DecodedElement::Record { record, used }) => {
                     self.start += used;
                     take(&record);
                     return Ok(None);
                 }
-                Ok(CaptureElement::Skip(bytes)) => self.skip_bytes(bytes)?,
-                Ok(CaptureElement::More(_)) => {
+                Ok(DecodedElement::Skip(bytes)) => self.skip_bytes(bytes)?,
+                Ok(DecodedElement::More(_)) => {
                     if !self.fill_buffer()? {
                         // The end of the compressed data is known only now: it may be just after the last packet.
                         let is_whole = self.start == self.end && self.last == Some(self.position);
@@ -127,7 +127,7 @@ impl RecordedPackets {
         Ok(())
     }
 
-    /// Reads more bytes; returns whether any came.
+    /// Reads more bytes into the buffer; returns false at the end of the file.
     fn fill_buffer(&mut self) -> io::Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

@@ -1,7 +1,7 @@
 //! Batches of frames that the reader passes to the sender.
 
 use packetrig_units::Nanos;
-use packetrig_wire::foreign::TagPlace;
+use packetrig_wire::foreign::PayloadTagPosition;
 
 /// A batch is full at this many frames or bytes.
 pub(super) const MAX_BATCH_FRAMES: usize = 256;
@@ -15,7 +15,7 @@ pub(super) struct BatchEntry {
     /// Due time since the start of the run.
     pub(super) due: Nanos,
     /// Position of the tag; `None` for a frame without tag.
-    pub(super) place: Option<TagPlace>,
+    pub(super) place: Option<PayloadTagPosition>,
 }
 
 /// A batch: frames in the order of the file, in one buffer.
@@ -35,7 +35,7 @@ impl FrameBatch {
         self.entries.clear();
     }
 
-    pub(super) fn push(&mut self, frame: &[u8], due: Nanos, place: Option<TagPlace>) {
+    pub(super) fn push(&mut self, frame: &[u8], due: Nanos, place: Option<PayloadTagPosition>) {
         let start = self.bytes.len();
         // Frames follow each other in one buffer: a batch is reused and allocates only until it has been full once.
         self.bytes.extend_from_slice(frame);

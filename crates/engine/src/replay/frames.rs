@@ -1,4 +1,4 @@
-//! The frames of one stream at its sender, made or recorded.
+//! The frames of one stream at its sender: rendered from a template, or read from a capture file.
 
 use super::ReplayTrack;
 use super::player::{NextFrame, ReplayPlayer};
@@ -14,7 +14,7 @@ use packetrig_wire::foreign;
 use packetrig_wire::tag::TagStamp;
 use std::sync::Arc;
 
-/// Time until the next try when the reader is behind.
+/// When the reader is behind: time until the sender asks for the next frame again.
 const READER_RETRY_INTERVAL: Nanos = Nanos::from_micros(20);
 
 /// Source of a stream's frames at its sender.
@@ -27,11 +27,11 @@ pub(crate) enum StreamFrames {
 }
 
 impl StreamFrames {
-    /// Opens the file, if the frames come from one.
+    /// Creates the source of a stream's frames. If they come from a file, opens it and starts to read.
     pub(crate) fn from_spec(spec: &StreamSpec) -> Result<Self, Error> {
         Ok(match &spec.source {
             FrameSource::Made(template) => {
-                Self::Made(StreamSegment::whole_stream(Arc::clone(template), spec.timeline))
+                Self::Made(StreamSegment::for_whole_stream(Arc::clone(template), spec.timeline))
             }
             FrameSource::Recorded(track) => Self::Played(Box::new(PlayedRecording {
                 player: ReplayPlayer::start_reader(track, spec.number)?,
@@ -45,40 +45,41 @@ impl StreamFrames {
         })
     }
 
-    /// Returns whether the frames have due times.
+    /// Returns whether the frames have due times; false if a file is replayed as fast as possible.
     pub(crate) fn have_due_times(&self) -> bool {
         !matches!(self, Self::Played(playing) if playing.timing == ReplayTiming::Fastest)
     }
 
-    /// Returns whether no more frames follow.
-    pub(crate) fn have_ended(&mut self) -> bool {
+    /// Returns whether a recording has no more frames; always false for a template, whose end the schedule sets.
+    pub(crate) fn has_recording_ended(&mut self) -> bool {
         match self {
             Self::Made(_) => false,
             Self::Played(playing) => playing.player.peek_frame() == NextFrame::Ended,
         }
     }
 
-    /// Takes the content of the frames that left without a tag.
-    pub(crate) fn take_contents(&mut self) -> ContentCounts {
+    /// Returns the counted contents of the frames that left without a tag, and resets them.
+    pub(crate) fn take_untagged_contents(&mut self) -> ContentCounts {
         match self {
             Self::Made(_) => ContentCounts::default(),
             Self::Played(playing) => std::mem::take(&mut playing.contents),
         }
     }
 
-    /// Returns whether the last due time came from the schedule, not from a retry and not "at once".
+    /// Returns whether the last due time came from the schedule. False if the frame was not read yet, or if frames are
+    /// sent as fast as possible.
     pub(crate) fn has_scheduled_due_time(&self) -> bool {
-        self.have_due_times() && !self.was_next_unread()
+        self.have_due_times() && !self.is_next_frame_unread()
     }
 
     /// Returns whether the next frame was not read yet when its due time was requested, so that it
     /// must be requested again.
-    pub(crate) fn was_next_unread(&self) -> bool {
+    pub(crate) fn is_next_frame_unread(&self) -> bool {
         matches!(self, Self::Played(playing) if playing.is_waiting)
     }
 }
 
-/// A recording being sent.
+/// A recording that is being sent.
 #[derive(Debug)]
 pub(crate) struct PlayedRecording {
     player: ReplayPlayer,
@@ -113,7 +114,8 @@ impl PlayedRecording {
         }
     }
 
-    /// Writes the next frame, due at `due` from the start; `None` if there is none.
+    /// Writes the next frame into `slot` and returns its length; `None` if no frame is ready. `due` is the frame's due
+    /// time since the start of the run.
     pub(crate) fn write_frame(
         &mut self,
         counts: &mut StreamTxCounts,
@@ -127,7 +129,7 @@ impl PlayedRecording {
         // Receivers must know in which second a lost frame was due, and a recording has no formula for that. So the
         // sender records the first number of each second as it passes it.
         if second >= self.next_second as u64 {
-            self.next_second = self.track.record_first_number_of_seconds(self.next_second, second, number);
+            self.next_second = self.track.store_first_number_of_seconds(self.next_second, second, number);
         }
         let written = self.player.write_frame(number, stamp, slot)?;
         if self.tagged && !written.has_tag {
@@ -137,8 +139,8 @@ impl PlayedRecording {
         Some(written.len)
     }
 
-    /// Returns the number of frames due before `elapsed` since the start, of which `sent` have been sent. To be called
-    /// after sending has ended, because it may discard the rest of the recording.
+    /// Returns the number of frames due before `elapsed` since the start; `sent` of them have been sent. To be called
+    /// after sending has ended, because the call may discard the rest of the recording.
     pub(crate) fn frames_due_before(&mut self, timeline: &StreamTimeline, sent: u64, elapsed: Nanos) -> u64 {
         match self.timing {
             ReplayTiming::Even => timeline.frames_due_before(elapsed),

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// Batches between reader and sender: a few MiB, several thousand frames.
+/// Batches between reader and sender: together about 4 MiB, and at most a few thousand frames.
 const MAX_QUEUED_BATCHES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum NextFrame {
     Due(Nanos),
     /// The reader has not read it yet.
     NotYet,
-    /// The file and all its repetitions have been played.
+    /// No more frames follow: all repetitions were played, or the reader stopped early.
     Ended,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct WrittenFrame {
 
 #[derive(Debug)]
 pub(crate) struct ReplayPlayer {
-    /// `None` once dropped, so that the reader sees that no more frames are needed.
+    /// Returns used batches to the reader. `None` when the player is dropped, which makes the reader stop.
     free: Option<Sender<FrameBatch>>,
     full: Option<Receiver<FrameBatch>>,
     current: Option<FrameBatch>,
@@ -44,7 +44,7 @@ pub(crate) struct ReplayPlayer {
 }
 
 impl ReplayPlayer {
-    /// Opens the file and starts to read it. `stream` is the number of the stream.
+    /// Opens the file and starts the thread that reads it. `stream` is the number of the stream in its tags.
     pub(crate) fn start_reader(track: &Arc<ReplayTrack>, stream: u16) -> Result<Self, Error> {
         let recording = track.recording();
         let path = &recording.file;
@@ -84,8 +84,8 @@ impl ReplayPlayer {
     fn advance_to_next_batch(&mut self) -> Option<NextFrame> {
         if let (Some(mut used), Some(free)) = (self.current.take(), &self.free) {
             used.clear();
-            // The channel is never full, because it has as many places as there are batches. If the reader
-            // has ended, the batch is dropped.
+            // The channel is never full, because it has room for all batches. If the reader has ended, this
+            // call drops the batch.
             drop(free.try_send(used));
         }
         self.index = 0;
@@ -99,7 +99,8 @@ impl ReplayPlayer {
         }
     }
 
-    /// Writes the frame that [`Self::peek_frame`] showed into `slot`, with the tag of the stream's tagged frame `n`.
+    /// Writes the frame that [`Self::peek_frame`] showed into `slot`. If the frame gets a tag, the tag has number `n`.
+    /// Returns `None` if no frame is ready.
     pub(crate) fn write_frame(&mut self, n: u64, stamp: TagStamp, slot: &mut [u8]) -> Option<WrittenFrame> {
         let (entry, bytes) = self.current.as_ref()?.frame_at(self.index)?;
         let frame = &mut slot[..bytes.len()];

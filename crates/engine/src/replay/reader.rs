@@ -1,4 +1,4 @@
-//! The reader thread: from the file into batches, as far ahead of the sender as there are batches.
+//! The reader thread: reads frames from the file into batches, and waits while no batch is free.
 
 use super::batch::FrameBatch;
 use super::input::{ReplayInput, ReplayPacket};
@@ -6,12 +6,12 @@ use super::track::{ReaderEndReason, ReplayTrack};
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_plan::recording::PlannedRecording;
 use packetrig_units::Nanos;
-use packetrig_wire::foreign::TagPlace;
+use packetrig_wire::foreign::PayloadTagPosition;
 use packetrig_wire::tag::{MAX_SHORT_TAG_STREAMS, TagForm};
 use std::io;
 use std::sync::Arc;
 
-/// Reads a recording, pass after pass, until the sender stops.
+/// Reads a recording, pass after pass, until all passes are read or the sender stops.
 pub(super) struct RecordingReader {
     pub(super) track: Arc<ReplayTrack>,
     pub(super) stream: u16,
@@ -20,17 +20,18 @@ pub(super) struct RecordingReader {
     pub(super) full: Sender<FrameBatch>,
 }
 
-/// Due times of the frames that are read.
+/// Computes the due times of the frames that are read.
 struct ReplaySchedule {
     pass: u64,
-    /// Capture time of the first frame of the pass.
+    /// Capture time of the first frame of the pass; `None` until it is read.
     first: Option<u64>,
     /// Due time of the previous frame, from the start of the run.
     latest: Nanos,
 }
 
 impl ReplaySchedule {
-    /// Returns when a frame captured at `at` is due. One without a time, or out of order, is due with its predecessor.
+    /// Returns when a frame captured at `at` is due. A frame without a time, or with an earlier time than its
+    /// predecessor, is due together with the predecessor.
     fn due_time(&mut self, recording: &PlannedRecording, at: Option<u64>) -> Nanos {
         if let Some(at) = at {
             let since = at.saturating_sub(*self.first.get_or_insert(at));
@@ -62,7 +63,9 @@ impl RecordingReader {
             }
             schedule.pass += 1;
             schedule.first = None;
-            if let Err(error) = self.input.rewind() {
+            // After the last pass, frames may still be in the batch: a failure of the file must not lose them.
+            let has_next = loops == 0 || schedule.pass < loops;
+            if has_next && let Err(error) = self.input.rewind() {
                 return ReaderEndReason::Failed(error.to_string());
             }
         }
@@ -72,7 +75,7 @@ impl RecordingReader {
         ReaderEndReason::Done
     }
 
-    /// Reads the file once; returns `Some` if the replay is over.
+    /// Reads the file once. Returns `None` if the next pass may follow, otherwise why no more frames follow.
     fn read_recording_once(
         &mut self,
         batch: &mut FrameBatch,
@@ -83,8 +86,8 @@ impl RecordingReader {
         let skipped = (schedule.pass > 0).then_some(input.skipped);
         let mut pass = FilePass::new(track.recording(), *stream, batch, schedule);
         loop {
-            // Only the wait for a free batch below slows the reader: it is ahead of the sender by at most the
-            // number of batches, whatever the size of the file.
+            // Only the wait for a free batch below stops the reader, so it is ahead of the sender by at most all
+            // batches, whatever the size of the file.
             let ending = input.next_packet_or_ending(&mut |picked| pass.add_packet(&picked))?;
             if pass.is_other {
                 return Ok(Some(ReaderEndReason::Changed));
@@ -114,7 +117,7 @@ struct FilePass<'a> {
     scratch: Vec<u8>,
     /// Whether no frame has been read yet in this pass.
     is_empty: bool,
-    /// Whether a frame is longer than any at the time of the survey.
+    /// Whether a frame is longer than every frame of the survey, so the file must have changed.
     is_other: bool,
 }
 
@@ -128,7 +131,7 @@ impl<'a> FilePass<'a> {
         Self { recording, stream, batch, schedule, scratch: Vec::new(), is_empty: true, is_other: false }
     }
 
-    /// Puts a packet into the batch as it will be sent.
+    /// Adds a packet to the batch as it will be sent: without FCS, and rewritten as the plan asks.
     fn add_packet(&mut self, picked: &ReplayPacket<'_>) {
         let due = self.schedule.due_time(self.recording, picked.at_ns);
         let mut frame = picked.without_fcs(self.recording.facts.has_fcs);
@@ -148,9 +151,9 @@ impl<'a> FilePass<'a> {
     }
 }
 
-/// Returns the position of a frame's tag, if it gets one.
-fn find_tag_position(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
-    let place = TagPlace::from_frame(frame).filter(|_| recording.tagged)?;
+/// Returns where the frame's tag will be written; `None` if the frame gets no tag.
+fn find_tag_position(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<PayloadTagPosition> {
+    let place = PayloadTagPosition::from_frame(frame).filter(|_| recording.tagged)?;
     // The short tag has 12 bits for the stream. A tag that names another stream would be worse than none.
     let is_nameable = place.form() == TagForm::Full || usize::from(stream) < MAX_SHORT_TAG_STREAMS;
     is_nameable.then_some(place)

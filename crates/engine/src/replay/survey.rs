@@ -6,11 +6,11 @@ use crate::Error;
 use packetrig_plan::recording::{RecordingFacts, VLAN_TAG_BYTES};
 use packetrig_units::{FrameSize, Nanos};
 use packetrig_wire::checksum;
-use packetrig_wire::foreign::{FrameRewrite, TagPlace};
+use packetrig_wire::foreign::{FrameRewrite, PayloadTagPosition};
 use std::fs::File;
 use std::path::Path;
 
-/// Longest frame on an Ethernet: ports have an MTU of at most 14 000.
+/// Longest frame that can have been on a link, bytes: for an MTU of 14 000, plus header, VLAN tag and FCS.
 const MAX_WIRE_FRAME_BYTES: u32 = 14_000 + 18 + 4;
 /// EtherType of an 802.1Q tag.
 const VLAN: [u8; 2] = [0x81, 0];
@@ -27,8 +27,8 @@ pub struct ReplaySurvey {
     pub ending: FileEnding,
 }
 
-/// Reads all of `path` in constant memory. Fails if no frame can be replayed, or if packets of the file were merged
-/// from several packets on the wire.
+/// Reads the whole file in constant memory. Fails if `path` is not a regular file, if no frame can be replayed, or if
+/// packets of the file were merged from several packets on the wire.
 pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error> {
     let file = File::open(path).map_err(|error| recording_error(path, error))?;
     // A pipe could be surveyed, but not read again for the replay.
@@ -47,7 +47,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
         }
     };
     if sums.frames == 0 {
-        return Err(recording_error(path, explain_missing_frames(&input.skipped, &ending)));
+        return Err(recording_error(path, explain_no_replayable_frames(&input.skipped, &ending)));
     }
     // No link carries merged frames, so packetrig cannot replay them.
     if sums.merged > 0 {
@@ -61,7 +61,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
     })
 }
 
-fn explain_missing_frames(skipped: &SkippedPackets, ending: &FileEnding) -> String {
+fn explain_no_replayable_frames(skipped: &SkippedPackets, ending: &FileEnding) -> String {
     let reasons = skipped.describe_reasons();
     match ending {
         FileEnding::Damaged(why) if reasons.is_empty() => why.clone(),
@@ -77,10 +77,10 @@ struct ReplaySurveySums {
     largest: u32,
     largest_untagged: u32,
     untaggable: u64,
-    /// Frames that are several packets on the wire.
+    /// Frames that were merged from several packets on the wire.
     merged: u64,
     longest_merged: u32,
-    /// Capture times of the first frame, and the latest of all.
+    /// Capture time of the first frame, and the latest capture time of all frames.
     times: Option<(u64, u64)>,
     has_fcs: bool,
     scratch: Vec<u8>,
@@ -106,19 +106,19 @@ impl ReplaySurveySums {
             self.merged += 1;
             self.longest_merged = self.longest_merged.max(size);
         }
-        self.untaggable += u64::from(TagPlace::from_frame(&self.scratch).is_none());
+        self.untaggable += u64::from(PayloadTagPosition::from_frame(&self.scratch).is_none());
         if let Some(at) = picked.at_ns {
             self.times = Some(self.times.map_or((at, at), |(first, latest)| (first, latest.max(at))));
         }
     }
 
-    /// Explains why a file with merged frames is not replayed, and the remedy.
+    /// Explains why a file with merged frames is not replayed, and what the user can do.
     fn explain_merged_packets(&self) -> String {
         let Self { merged, longest_merged, .. } = self;
         format!(
-            "{merged} of its packets were merged from several packets on the wire, by a card or the \
-            kernel during the capture (the longest has {longest_merged} B), and no link carries such \
-            packets; capture again with merging \
+            "it contains packets that a card or the kernel merged from several packets on the wire during \
+            the capture (merged packets: {merged}, the longest has {longest_merged} B), and no link carries \
+            such packets; capture again with merging \
             off (`ethtool -K IF gro off lro off tso off gso off`), or on another machine that the traffic passes"
         )
     }
@@ -136,7 +136,7 @@ impl ReplaySurveySums {
     }
 }
 
-/// Returns whether the last four bytes are the FCS of the others; by chance, once in 2^32 frames.
+/// Returns whether the last four bytes are the FCS of the bytes before them; true by chance for 1 in 2^32 other frames.
 fn ends_with_fcs(bytes: &[u8]) -> bool {
     bytes
         .split_last_chunk()

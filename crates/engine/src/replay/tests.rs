@@ -105,7 +105,7 @@ fn skipped_packets_are_counted_by_reason() {
     let track = track(path, 3, "1x", survey.facts);
     assert_eq!(played(&mut ReplayPlayer::start_reader(&track, 0).unwrap()).len(), 6);
     let said = track.remarks();
-    assert!(said.len() == 2 && said[0].0.starts_with("1 packets of the file were cut"), "{said:?}");
+    assert!(said.len() == 2 && said[0].0.ends_with("a snap length cut them: 1"), "{said:?}");
 }
 
 #[test]
@@ -263,8 +263,8 @@ fn seconds_are_those_of_the_frames_sent() {
         has_fcs: false,
     };
     let track = track("a".into(), 1, "1x", facts);
-    let next = track.record_first_number_of_seconds(0, 0, 0);
-    let next = track.record_first_number_of_seconds(next, 3, 10);
+    let next = track.store_first_number_of_seconds(0, 0, 0);
+    let next = track.store_first_number_of_seconds(next, 3, 10);
     assert_eq!(next, 4);
     assert_eq!([0, 9, 10, 11].map(|number| track.due_second_of_sent_frame(number)), [0, 0, 3, 3]);
 }

@@ -1,4 +1,4 @@
-//! State that sender, reader and receivers of one recording share, and the remarks for the result.
+//! State that the sender, the reader and the receivers of one recording share, with the remarks for the result.
 
 use super::{FileEnding, SkippedPackets};
 use packetrig_plan::recording::PlannedRecording;
@@ -6,7 +6,7 @@ use packetrig_units::clamp_to_usize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Seconds of a run that are recorded separately: a day.
+/// Number of seconds of a run for which the first frame is recorded: one day. Later frames count to the last second.
 const MAX_RECORDED_SECONDS: usize = 86_400;
 
 /// Reason why a reader has no more frames.
@@ -18,7 +18,7 @@ pub(super) enum ReaderEndReason {
     Unwanted,
     /// The file is not the one that was surveyed.
     Changed,
-    /// It could not be read.
+    /// The file could not be read, for this reason.
     Failed(String),
 }
 
@@ -29,18 +29,19 @@ struct ReaderRemarks {
     stopped: Option<ReaderEndReason>,
 }
 
-/// A recording during a run.
+/// A recording that a run sends, with what its threads share about it.
 #[derive(Debug)]
 pub struct ReplayTrack {
     recording: Arc<PlannedRecording>,
-    /// By second of the run, the number of the first tagged frame that was due in it or later; `u64::MAX` until known.
+    /// For each second of the run, the number of the first tagged frame due in that second or later; `u64::MAX` until
+    /// the sender has reached that second.
     seconds: Box<[AtomicU64]>,
     /// Written by the reader a few times, read at the end.
     remarks: Mutex<ReaderRemarks>,
 }
 
 impl ReplayTrack {
-    /// Creates a track from which nothing is sent yet.
+    /// Creates the track of a recording of which no frame has been sent.
     pub fn new(recording: Arc<PlannedRecording>) -> Self {
         let seconds = (0..MAX_RECORDED_SECONDS).map(|_| AtomicU64::new(u64::MAX)).collect();
         Self { recording, seconds, remarks: Mutex::default() }
@@ -58,12 +59,12 @@ impl ReplayTrack {
         begun.saturating_sub(1) as u64
     }
 
-    /// Records that tagged frame `number` is the first that is due in `second`; `from` is the first second without a
-    /// record. Returns the next such second.
-    pub(crate) fn record_first_number_of_seconds(&self, from: usize, second: u64, number: u64) -> usize {
+    /// Records that tagged frame `number` is the first that is due in `second`. `from` is the first second without a
+    /// record; returns the first second without a record after this call.
+    pub(crate) fn store_first_number_of_seconds(&self, from: usize, second: u64, number: u64) -> usize {
         let end = clamp_to_usize(second).saturating_add(1).min(MAX_RECORDED_SECONDS);
         for slot in self.seconds.get(from..end).unwrap_or_default() {
-            // Relaxed is enough: a receiver that sees an old value only dates a loss too early.
+            // Relaxed is enough: a receiver that reads an old value assigns a loss to an earlier second, no worse.
             slot.store(number, Ordering::Relaxed);
         }
         end.max(from)
@@ -74,7 +75,9 @@ impl ReplayTrack {
         let remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> =
             remarks.skipped.describe_reasons().into_iter().map(|text| (text, false)).collect();
-        all.extend(remarks.ending.as_ref().and_then(FileEnding::replay_remark).map(|text| (text, false)));
+        all.extend(
+            remarks.ending.as_ref().and_then(FileEnding::describe_for_replay).map(|text| (text, false)),
+        );
         let failure = match &remarks.stopped {
             Some(ReaderEndReason::Changed) => {
                 Some("the file changed after the plan was made, so not all of it was sent".to_owned())

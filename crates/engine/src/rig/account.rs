@@ -1,4 +1,5 @@
-//! Final accounts of a run: counters, series and ledger of each port, and the caveats that follow from the numbers.
+//! Final results of a run: counters, series and frame balance (ledger) of each port, and the caveats that
+//! follow from the numbers.
 
 use crate::capture::CaptureOutcome;
 use crate::sender::LATE_FRAME_THRESHOLD;
@@ -11,91 +12,91 @@ use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
 use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_stats::result::{
-    CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult, SendingPeaks, SentAheadBurst,
+    CaptureResult, CatchUpBurst, NodeResult, PortResult, ReceiveResult, SendResult, SendingPeaks,
 };
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{Nanos, Ratio};
 use std::sync::Arc;
 
-/// Results of a receiver.
+/// Final results of the receiver of one port.
 pub(super) struct ReceiverResult {
     pub(super) frames: ReceivedFrames,
-    /// Counters of the port, if it received at all.
+    /// Counters of the port; `None` if its receiver was never armed.
     pub(super) counters: Option<RxCounters>,
     pub(super) clock_bound: Nanos,
 }
 
-/// Results of a sender.
+/// Final results of the sender of one port.
 pub(super) struct SenderResult {
     pub(super) streams: Vec<SendResult>,
     pub(super) counters: TxCounters,
     pub(super) record: SendingRecord,
-    /// An error of its port ended it.
+    /// Whether the sender met an error of its port, while it sent or when it was ended.
     pub(super) has_failed: bool,
 }
 
 /// A component of a port that has its own worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PortPart {
+pub(super) enum PortComponent {
     Sender,
     Receiver,
-    /// The emulated interfaces, if it has any.
+    /// The emulated interfaces of the port, if it has any.
     Interfaces,
 }
 
-/// A component of a port that failed before the end of the run.
+/// The failure of one component of a port.
 #[derive(Debug)]
 pub(super) struct PortWorkerFault {
-    pub(super) part: PortPart,
+    pub(super) part: PortComponent,
     pub(super) fault: WorkerFault,
 }
 
 impl PortWorkerFault {
     fn port_event(&self) -> PortEvent {
-        let only_sending = self.part == PortPart::Sender;
+        let only_sending = self.part == PortComponent::Sender;
         PortEvent { what: PortEventKind::PortFailed, from: self.fault.since, until: None, only_sending }
     }
 
     fn describe_fault(&self) -> String {
         let what = match self.part {
-            PortPart::Sender => "its sender stopped and sent no more frames",
-            PortPart::Receiver => "its receiver stopped and counted no more frames",
-            PortPart::Interfaces => "its emulated interfaces stopped and sent no more answers",
+            PortComponent::Sender => "its sender stopped and sent no more frames",
+            PortComponent::Receiver => "its receiver stopped and counted no more frames",
+            PortComponent::Interfaces => "its emulated interfaces stopped and sent no more answers",
         };
         format!("{what}: {}", self.fault.error)
     }
 }
 
-/// Results of a local port.
+/// Final results of one local port.
 pub(super) struct PortOutcome {
     pub(super) port: usize,
     pub(super) info: PortInfo,
     pub(super) tx: TxCounters,
-    /// Counters of the receiver, if there was one.
+    /// Counters of the receiver; `None` if it was never armed.
     pub(super) rx: Option<RxCounters>,
     pub(super) clock_bound: Nanos,
-    /// Events of its interface.
+    /// Events of the port's interface, such as a lost carrier.
     pub(super) events: Vec<PortEvent>,
     pub(super) peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
-    pub(super) sent_ahead: Vec<SentAheadBurst>,
+    pub(super) sent_ahead: Vec<CatchUpBurst>,
     pub(super) untagged_contents: ContentCounts,
-    /// Doubts about the port, in words.
+    /// Texts for caveats about the port, such as a setting that could not be changed.
     pub(super) caveats: Vec<String>,
-    /// Reason why the counts of its sender are uncertain.
+    /// Reason why the counts of the port's sender are uncertain, if they are.
     pub(super) sender_fault: Option<String>,
     pub(super) faults: Vec<PortWorkerFault>,
 }
 
-/// Inputs of the final accounts.
-pub(super) struct RigAccount<'a> {
+/// Inputs for the final results of a run.
+pub(super) struct RigResultBuilder<'a> {
     pub(super) plan: &'a BoundPlan,
     pub(super) specs: &'a [Arc<StreamSpec>],
     pub(super) ports: &'a [PortOutcome],
     pub(super) interrupted: bool,
 }
 
-impl RigAccount<'_> {
+impl RigResultBuilder<'_> {
     /// Adds ports, captures and caveats to the result.
     pub(super) fn fill_node_result(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
         for outcome in self.ports {
@@ -140,7 +141,7 @@ impl RigAccount<'_> {
             .collect();
     }
 
-    /// Adds caveats about the capture files that were replayed from here, and about their untagged frames.
+    /// Adds caveats about the capture files that this node replayed, and about sent frames without a tag.
     pub(super) fn add_recording_caveats(&self, result: &mut NodeResult) {
         for sent in &result.send {
             if let Some(FrameSource::Recorded(track)) = self.specs.get(sent.stream).map(|spec| &spec.source) {
@@ -164,7 +165,7 @@ impl RigAccount<'_> {
         }
     }
 
-    /// Returns whether a stream ended before its plan. An endless stream has no end to be stopped before.
+    /// Returns whether fewer frames of a stream were sent than planned; false for an endless stream.
     fn has_ended_early(&self, sent: &SendResult) -> bool {
         self.plan.streams[sent.stream].timeline.total_frames().is_some_and(|total| sent.counts.frames < total)
     }
@@ -183,7 +184,7 @@ impl RigAccount<'_> {
             rx_series.merge(&received.series);
         }
         let mut ledger = FrameLedger::default();
-        // A port that only receives has no sender accounts to balance.
+        // A port that only receives has no sent frames to balance.
         if !sent.is_empty() {
             add_sender_accounts(&mut ledger, &sent, &outcome.tx);
         }
@@ -212,7 +213,7 @@ impl RigAccount<'_> {
     }
 
     fn add_port_caveats(&self, port: &PortResult, caveats: &mut Vec<Caveat>) {
-        let mut doubts = PortDoubts { account: self, port: port.port, caveats };
+        let mut doubts = PortCaveatCollector { account: self, port: port.port, caveats };
         // Frames lost by the rig look like loss of the device, so this caveat matters.
         let lost = port.rx.ring_dropped;
         if lost > 0 {
@@ -340,7 +341,7 @@ impl RigAccount<'_> {
             let text = format!("{why}: the latency was not measured");
             caveats.push(self.build_stream_caveat(received.stream, CaveatKind::NoSendTime, text, false));
         }
-        // Without the sender's link speed, this node assumed the rate of a stream in percent.
+        // If the sender's link speed is not known here, this node had to assume the rate of a stream in percent of it.
         let is_exact = self.plan.streams.get(received.stream).is_some_and(|bound| !bound.assumed);
         let has_seconds = is_exact && stream.frames.recording().is_none();
         if sent_elsewhere && received.counts.sequence.lost > 0 && !has_seconds {
@@ -384,13 +385,13 @@ impl RigAccount<'_> {
 }
 
 /// Collects the caveats about one port.
-struct PortDoubts<'a, 'b> {
-    account: &'a RigAccount<'b>,
+struct PortCaveatCollector<'a, 'b> {
+    account: &'a RigResultBuilder<'b>,
     port: usize,
     caveats: &'a mut Vec<Caveat>,
 }
 
-impl PortDoubts<'_, '_> {
+impl PortCaveatCollector<'_, '_> {
     fn add_caveat(&mut self, doubt: CaveatKind, text: String, matters: bool) {
         self.caveats.push(self.account.build_port_caveat(self.port, doubt, text, matters));
     }

@@ -1,10 +1,11 @@
-//! Changes that give streams new segments, in three steps: hold, announce, begin.
+//! Changes that give streams new segments (frames and schedule), in three steps: hold, announce, begin.
 //!
-//! The senders hold the streams concerned and report the next number of each; the receivers get the segments that
-//! follow; the senders continue with them. So every receiver can compare a frame before it arrives, and other streams
-//! are not touched. With several nodes, all complete a step before any begins the next; the controller ensures that.
+//! First the senders stop the streams concerned and report the next frame number of each. Then the receivers get the
+//! segments that follow. Then the senders continue with these segments. So a receiver can compare every frame with the
+//! frame as sent, and other streams are not interrupted. With several nodes, all nodes complete a step before any node
+//! begins the next one; the controller ensures that.
 //!
-//! Invariant: a change that is impossible fails while streams are held, when it can still be undone.
+//! Invariant: a change that the plan or the ports do not allow fails in the hold step, where it can still be undone.
 
 use super::prepare::{bind_plan, build_stream_spec, check_frame_sizes};
 use super::steering::{SteeredStreamState, check_steerable};
@@ -14,38 +15,39 @@ use crate::port::WorkerClock;
 use crate::segment::StreamSegment;
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::StreamTimeline;
-use packetrig_plan::{BoundPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanProblem, PlanProblems};
+use packetrig_plan::{BoundPlan, Plan, PlanChange, PlanGrowth, PlanProblem, PlanProblems, StreamResumePoint};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::{FrameIndex, FrameTemplate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Time from the decision to the first frame. The receivers need it to process the announcement, and may be asleep.
+/// Time from the announcement of a change to its first frame. Receivers may be asleep, and need it
+/// to process the announcement.
 const CHANGE_LEAD_TIME: Nanos = Nanos::from_millis(12);
 
 /// A change in progress.
 pub(super) struct RigChange {
     /// Segments with which the held streams of this node continue.
     own: BTreeMap<usize, StreamContinuation>,
-    /// New plan, to be applied with the announcement.
-    growth: Option<RigGrowth>,
-    /// Announced time of the change, from the start of the run.
+    /// New plan, which is applied with the announcement; `None` if the plan stays as it is.
+    growth: Option<ChangedRigPlan>,
+    /// Announced time of the change, from the start of the run; `None` before the announcement.
     origin: Option<Nanos>,
 }
 
-/// Continuation of a stream; its time is decided later.
+/// How a held stream continues. The time of the change is decided in a later step.
 struct StreamContinuation {
     first: FrameIndex,
     /// Time from the change to the first frame.
     delay: Nanos,
-    /// Regular due time of that frame, if the stream was being sent: it never leaves earlier.
+    /// Due time of the first frame before the change, if the stream was being sent: the frame never leaves earlier.
     due: Option<Nanos>,
     template: Arc<FrameTemplate>,
     timeline: StreamTimeline,
 }
 
 /// The plan and its streams after the change.
-struct RigGrowth {
+struct ChangedRigPlan {
     plan: BoundPlan,
     specs: Vec<Arc<StreamSpec>>,
     gone: BTreeSet<usize>,
@@ -61,7 +63,7 @@ impl StreamContinuation {
 
 impl SteeredPlane for TestRig {
     fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
-        self.require_steerable()?;
+        self.require_change_allowed()?;
         // An earlier change that was held and never began is undone first: otherwise its streams would stay held.
         self.undo_change()?;
         match steer {
@@ -70,8 +72,12 @@ impl SteeredPlane for TestRig {
                 self.announce_change(&held, None)?;
                 self.begin_change(None)
             }
-            PlanChange::Stop(streams) => self.halt_streams(&self.check_stream_numbers(streams)?, false),
-            PlanChange::Pause(streams) => self.halt_streams(&self.check_stream_numbers(streams)?, true),
+            PlanChange::Stop(streams) => {
+                self.stop_or_pause_streams(&self.check_stream_numbers(streams)?, false)
+            }
+            PlanChange::Pause(streams) => {
+                self.stop_or_pause_streams(&self.check_stream_numbers(streams)?, true)
+            }
             PlanChange::Capture { ports, on } => self.switch_captures(ports, *on),
             PlanChange::Protocols { on } => self.set_protocols_enabled(*on),
             PlanChange::Ping(pings) => self.send_pings(pings),
@@ -79,8 +85,8 @@ impl SteeredPlane for TestRig {
         }
     }
 
-    fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
-        self.require_steerable()?;
+    fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<StreamResumePoint>, Error> {
+        self.require_change_allowed()?;
         self.undo_change()?;
         let change = match steer {
             PlanChange::Start(streams) => {
@@ -94,17 +100,18 @@ impl SteeredPlane for TestRig {
         };
         let held = change.own.iter().map(|(stream, next)| {
             let FrameIndex { number, index } = next.first;
-            HeldStream { stream: *stream, number, index, mac: self.resolved.get(stream).copied() }
+            StreamResumePoint { stream: *stream, number, index, mac: self.resolved.get(stream).copied() }
         });
         let held = held.collect();
         self.change = Some(change);
         Ok(held)
     }
 
-    fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
+    fn announce_change(&mut self, held: &[StreamResumePoint], at: Option<MonoTime>) -> Result<(), Error> {
         let mut change = self.change.take().ok_or(Error::Bug("a change was announced before it was held"))?;
         let announced = self.announce_change_segments(&mut change, held, at);
-        // This happens after an error too: otherwise `undo_change` could not let the held streams continue.
+        // The change is stored again after an error too: otherwise `undo_change` could not let
+        // the held streams continue.
         self.change = Some(change);
         announced
     }
@@ -126,7 +133,7 @@ impl SteeredPlane for TestRig {
             return self.begin_change(None);
         }
         let Some(change) = self.change.take() else { return Ok(()) };
-        // Frames that became due during the hold are not made up for: the schedule continues from now.
+        // The sender does not catch up on frames that became due during the hold: the schedule continues from now.
         let soonest = self.since_start(self.clock.now());
         let mut segments = Vec::new();
         for (stream, next) in change.own.iter().filter(|(_, next)| next.due.is_some()) {
@@ -134,7 +141,7 @@ impl SteeredPlane for TestRig {
             let Some(take) = &self.steered_streams_mut()[*stream].segment else { continue };
             let first = take.frame_index(next.first.number);
             let at = take.due_time(first.number).max(soonest);
-            let rhythm = take.timeline_from(first.index, *take.timeline());
+            let rhythm = take.timeline_continued_at(first.index, *take.timeline());
             segments.push((*stream, StreamSegment::new(first, at, Arc::clone(take.template()), rhythm)));
         }
         self.continue_streams(segments)
@@ -145,14 +152,14 @@ impl TestRig {
     fn announce_change_segments(
         &mut self,
         change: &mut RigChange,
-        held: &[HeldStream],
+        held: &[StreamResumePoint],
         at: Option<MonoTime>,
     ) -> Result<(), Error> {
         if let Some(growth) = change.growth.take() {
-            self.apply_growth(growth)?;
+            self.apply_changed_plan(growth)?;
         }
-        // All nodes get the same start time, but it may reach one node late. That node starts as soon as its
-        // own receivers can know the change.
+        // All nodes get the same start time, but it may reach one node late. That node starts as soon as its own
+        // receivers have had time to process the announcement.
         let soonest = self.clock.now() + CHANGE_LEAD_TIME;
         let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
         let mut segments = Vec::with_capacity(held.len());
@@ -185,15 +192,15 @@ impl TestRig {
         self.resolve_neighbours(&idle)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&idle)? {
-            let StreamSource { template, timeline } = require_template_source(&self.specs[stream])?;
+            let TemplateAndTimeline { template, timeline } = require_template_source(&self.specs[stream])?;
             let state = &self.steered_streams_mut()[stream];
             let paused = state.paused.filter(|_| resume);
             let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
             let delay = if paused.is_some() { Nanos::ZERO } else { timeline.delay };
-            // A stream that resumes keeps the remaining part of its time limit; one that starts again gets
-            // all of it. Changes made during the pause apply from here on.
+            // A stream that resumes keeps the rest of its time limit; a stream that starts again gets the whole limit.
+            // Changes made during the pause apply from here on.
             let timeline = match (&state.segment, paused) {
-                (Some(take), Some(nth)) => take.timeline_from(nth.index, timeline),
+                (Some(take), Some(nth)) => take.timeline_continued_at(nth.index, timeline),
                 _ => timeline,
             };
             own.insert(stream, StreamContinuation { first, delay, due: None, template, timeline });
@@ -201,38 +208,41 @@ impl TestRig {
         Ok(RigChange { own, growth: None, origin: None })
     }
 
-    /// Holds the streams that are being sent and whose frames or schedule change. Other streams get their change when
-    /// they start again.
+    /// Holds the streams that are being sent and whose frames or schedule change. Other streams get their change
+    /// when they start again.
     fn hold_changed_streams(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
-        // The growth is compiled before any stream is held: an impossible plan must not interrupt the traffic.
-        let growth = self.compile_growth(growth)?;
+        // The new plan is compiled before any stream is held: an impossible plan must not interrupt the traffic.
+        let growth = self.compile_changed_plan(growth)?;
         let both = self.specs.iter().zip(&growth.specs).enumerate();
-        let changed =
-            both.filter(|(_, (own, newer))| !has_same_frames(own, newer)).map(|(stream, _)| stream).collect();
+        let changed = both
+            .filter(|(_, (own, newer))| !has_same_frames_and_schedule(own, newer))
+            .map(|(stream, _)| stream)
+            .collect();
         let sending = self.sending_streams(&changed)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&sending)? {
-            let StreamSource { template, timeline: wanted } = require_template_source(&growth.specs[stream])?;
+            let TemplateAndTimeline { template, timeline: wanted } =
+                require_template_source(&growth.specs[stream])?;
             let Some(take) = &self.steered_streams_mut()[stream].segment else { continue };
             let first = take.frame_index(number);
-            let timeline = take.timeline_from(first.index, wanted);
+            let timeline = take.timeline_continued_at(first.index, wanted);
             let due = Some(take.due_time(number));
             own.insert(stream, StreamContinuation { first, delay: Nanos::ZERO, due, template, timeline });
         }
         Ok(RigChange { own, growth: Some(growth), origin: None })
     }
 
-    /// Compiles the additions to the plan for the ports of this node.
-    fn compile_growth(&self, growth: &PlanGrowth) -> Result<RigGrowth, Error> {
+    /// Compiles the changed plan for the ports of this node. Fails if a run does not allow such a change.
+    fn compile_changed_plan(&self, growth: &PlanGrowth) -> Result<ChangedRigPlan, Error> {
         const MISSED_CHANGE_ERROR: Error = Error::Bug("this node has missed an earlier change of the plan");
         let mut newer = Plan::clone(growth.newer());
         self.places.write_local_locations_into_plan(&mut newer);
-        // Ports are open, locked and measured from the start; their counters would lose their meaning.
+        // Ports are opened and locked once, and their counters cover the whole run.
         if newer.ports != self.plan.plan.ports {
-            return Err(immutable_error("ports", "ports cannot be changed during a run"));
+            return Err(plan_change_error("ports", "ports cannot be changed during a run"));
         }
         if newer.interfaces != self.plan.plan.interfaces {
-            return Err(immutable_error("devices", "devices cannot be changed during a run"));
+            return Err(plan_change_error("devices", "devices cannot be changed during a run"));
         }
         check_steerable(&newer)?;
         let infos = self.ports();
@@ -247,13 +257,13 @@ impl TestRig {
             let mac = self.resolved.get(&stream).copied();
             specs.push(build_stream_spec(&plan, &self.places, stream, mac)?);
         }
-        Ok(RigGrowth { plan, specs, gone })
+        Ok(ChangedRigPlan { plan, specs, gone })
     }
 
-    fn apply_growth(&mut self, growth: RigGrowth) -> Result<(), Error> {
-        let RigGrowth { plan, specs, gone } = growth;
+    fn apply_changed_plan(&mut self, growth: ChangedRigPlan) -> Result<(), Error> {
+        let ChangedRigPlan { plan, specs, gone } = growth;
         // Removed streams keep their index and their counts: numbers in tags and results never change their meaning.
-        self.halt_streams(&gone, false)?;
+        self.stop_or_pause_streams(&gone, false)?;
         let known = self.specs.len();
         for running in &mut self.running_ports {
             running.add_streams(&plan.plan, &specs, known)?;
@@ -269,10 +279,14 @@ impl TestRig {
         Ok(())
     }
 
-    /// Builds the segment of a stream that another node sends. This node knows its time only roughly, which is enough
-    /// to assign a lost frame to a second.
-    fn build_remote_segment(&mut self, held: &HeldStream, origin: Nanos) -> Result<StreamSegment, Error> {
-        let HeldStream { stream, number, index, mac } = *held;
+    /// Builds the segment of a stream that another node sends. This node knows only roughly when the frames are due,
+    /// which is enough to assign a lost frame to a second.
+    fn build_remote_segment(
+        &mut self,
+        held: &StreamResumePoint,
+        origin: Nanos,
+    ) -> Result<StreamSegment, Error> {
+        let StreamResumePoint { stream, number, index, mac } = *held;
         // Another node must not decide what this node sends or to which address it sends.
         if !self.specs.get(stream).is_some_and(|spec| spec.sent_elsewhere) {
             let message = format!("another node announced stream {stream}, but no other node sends it");
@@ -283,7 +297,7 @@ impl TestRig {
             self.specs[stream] = build_stream_spec(&self.plan, &self.places, stream, Some(mac))?;
             self.resolved.insert(stream, mac);
         }
-        let StreamSource { template, timeline } = require_template_source(&self.specs[stream])?;
+        let TemplateAndTimeline { template, timeline } = require_template_source(&self.specs[stream])?;
         let delay = if index == 0 { timeline.delay } else { Nanos::ZERO };
         Ok(StreamSegment::new(FrameIndex { number, index }, origin + delay, template, timeline))
     }
@@ -301,7 +315,7 @@ impl TestRig {
     }
 }
 
-/// Returns the plan without removed streams: nothing starts them again.
+/// Returns a copy of the plan without the removed streams, for the permit check: they are never sent again.
 fn plan_without_streams(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
     let mut rest = plan.clone();
     rest.plan.streams = clone_without_indices(&plan.plan.streams, gone);
@@ -313,25 +327,25 @@ fn clone_without_indices<T: Clone>(all: &[T], gone: &BTreeSet<usize>) -> Vec<T> 
     all.iter().enumerate().filter(|(index, _)| !gone.contains(index)).map(|(_, one)| one.clone()).collect()
 }
 
-fn immutable_error(what: &str, message: &str) -> Error {
+fn plan_change_error(what: &str, message: &str) -> Error {
     Error::Plan(PlanProblems(vec![PlanProblem::error(what, message)]))
 }
 
 /// Template and schedule of a stream's frames.
-struct StreamSource {
+struct TemplateAndTimeline {
     template: Arc<FrameTemplate>,
     timeline: StreamTimeline,
 }
 
-fn require_template_source(spec: &StreamSpec) -> Result<StreamSource, Error> {
+fn require_template_source(spec: &StreamSpec) -> Result<TemplateAndTimeline, Error> {
     let template = spec
         .source
         .template()
         .ok_or(Error::Bug("a change was requested for a stream from a capture file"))?;
-    Ok(StreamSource { template: Arc::clone(template), timeline: spec.timeline })
+    Ok(TemplateAndTimeline { template: Arc::clone(template), timeline: spec.timeline })
 }
 
-fn has_same_frames(one: &StreamSpec, other: &StreamSpec) -> bool {
+fn has_same_frames_and_schedule(one: &StreamSpec, other: &StreamSpec) -> bool {
     let own = one.source.template().map(|template| template.spec());
     let newer = other.source.template().map(|template| template.spec());
     one.timeline == other.timeline && own == newer

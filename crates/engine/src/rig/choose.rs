@@ -11,9 +11,9 @@ use packetrig_stats::limit::{RigLimit, find_nearest_rig_limit};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate, clamp_to_u16};
 
-/// Frames per second that AF_PACKET rings carry with a reserve on any machine that runs this at all: a third of the
-/// lowest zero-loss rate seen (0.6 million on one slow core, frames of 64 B). Above it XDP is worth a processor that
-/// spins all the time.
+/// Frames per second that AF_PACKET rings carry on every machine, with a reserve: a third of the lowest rate without
+/// loss that was measured (0.6 million on one slow core, frames of 64 B). Above this rate, XDP is worth the processor
+/// that it keeps busy all the time.
 pub const COMFORTABLE_FRAME_RATE: u64 = 200_000;
 
 /// Rate of streams that are sent as fast as possible.
@@ -26,9 +26,9 @@ pub struct PortNeeds {
     /// Frames per second in the busier direction; [`UNLIMITED_FRAME_RATE`] if a stream is sent as fast as possible.
     pub frames_per_second: u64,
     pub size: u64,
-    /// Reason why its frames cannot be sent as live frames, if there is one.
+    /// Reason why the port's frames cannot be sent as live frames, if there is one.
     pub live_send_obstacle: Option<String>,
-    /// Frames with VLAN tags may arrive.
+    /// Whether frames with VLAN tags may arrive.
     pub tagged: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct PortNeeds {
 pub struct PortAbilities {
     /// Name of the driver.
     pub driver: String,
-    /// Processors this process may use.
+    /// Number of processors that this process may use.
     pub processors: usize,
     /// Reason why BPF programs cannot be loaded, if they cannot.
     pub no_bpf: Option<String>,
-    /// XDP programs run in the driver.
+    /// Whether the driver itself runs XDP programs.
     pub native: bool,
 }
 
@@ -52,7 +52,8 @@ pub struct BackEndChoice {
 }
 
 impl PortNeeds {
-    /// Collects the requirements of `plan` for its port number `port`, on a link of this speed.
+    /// Collects what `plan` demands of the port with index `port`. `speed` is its link speed; if it is unknown, rates
+    /// in percent of it count as 0.
     pub fn from_plan(plan: &Plan, port: usize, speed: Option<BitRate>) -> Self {
         let mut needs = Self::default();
         let mut out = 0u64;
@@ -160,7 +161,7 @@ fn explain_packet_choice(needs: &PortNeeds, obstacle: Option<&str>) -> String {
     let load = needs.describe_load();
     match (obstacle, &needs.live_send_obstacle) {
         (Some(obstacle), _) => format!("{load}; back end xdp would be faster, but {obstacle}"),
-        // Without zero copy, AF_XDP is not known to be faster than the rings; only a calibration can tell.
+        // Without zero copy, AF_XDP may be no faster than the rings; only a calibration can tell.
         (None, Some(reason)) => format!("{load}; live frames would be faster, but {reason}"),
         (None, None) => load,
     }
@@ -183,10 +184,10 @@ fn choose_calibrated_back_end(
             (_, Some(reason), _) => format!(", but {reason}"),
             (_, None, Some(reason)) => format!(", but {reason}"),
         };
-        Some(format!("; back end {} reached {}{but}", other.name(), limit.frames_per_second))
+        Some(format!("; back end {} reached {} frames/s{but}", other.name(), limit.frames_per_second))
     });
     let why = format!(
-        "as calibrated, {} frames/s of {} B without loss on {}{}",
+        "as calibrated, {} frames/s of {} B without loss (driver {}){}",
         best.frames_per_second,
         best.size,
         best.driver,
@@ -195,7 +196,7 @@ fn choose_calibrated_back_end(
     BackEndChoice { back_end: best.back_end, why }
 }
 
-/// Returns the reason why XDP is not used unless requested.
+/// Returns why packetrig does not choose XDP by itself here; `None` if it may.
 fn xdp_obstacle(needs: &PortNeeds, abilities: &PortAbilities) -> Option<String> {
     if let Some(reason) = &abilities.no_bpf {
         return Some(reason.clone());
@@ -204,10 +205,10 @@ fn xdp_obstacle(needs: &PortNeeds, abilities: &PortAbilities) -> Option<String> 
         return Some(format!("driver {} does not run XDP programs itself", abilities.driver));
     }
     if abilities.processors < 2 {
-        return Some("it needs a CPU of its own, and this machine has only one".into());
+        return Some("it needs a CPU of its own, and packetrig may use only one".into());
     }
     if needs.tagged && abilities.driver == "veth" {
-        return Some("the far end of a virtual cable may hide VLAN tags from it".into());
+        return Some("an XDP program on a veth may not see the VLAN tags of frames".into());
     }
     None
 }

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 /// Time limit for finding the neighbours of streams; it covers several requests.
 const RESOLVE_TIMEOUT: Nanos = Nanos::from_millis(3_000);
-/// Time limit for the first lease after a node is armed.
+/// Time within which the first lease should arrive after a node is armed.
 const FIRST_LEASE_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 const NEIGHBOUR_CHECK_INTERVAL: Nanos = Nanos::from_millis(10);
 /// Time limit for the answer to a ping.
@@ -32,7 +32,7 @@ struct PingSource {
     port: usize,
     /// Index of the interface in the plan.
     interface: usize,
-    /// Index of the address on it.
+    /// Index of the address in the interface's list of addresses.
     address: usize,
 }
 
@@ -40,7 +40,7 @@ struct PingSource {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestedPing {
     number: u64,
-    /// Set while it is in progress.
+    /// Identifies the ping at its port while the ping is in progress; `None` afterwards.
     id: Option<PingId>,
     succeeded: Option<bool>,
 }
@@ -97,8 +97,8 @@ impl TestRig {
         Ok(self.pings.iter().map(|ping| (ping.number, ping.succeeded)).collect())
     }
 
-    /// Returns the gateways of this rig's interfaces, each with its MAC address if that is known, one entry for each
-    /// interface and gateway. The states are at most about 100 ms old.
+    /// Returns one entry for each emulated interface and gateway of this node, with the gateway's MAC address if it is
+    /// known. The states are at most about 100 ms old.
     pub fn neighbour_states(&self) -> Vec<NeighbourState> {
         let found = self.list_found_neighbours();
         let mut states = Vec::new();
@@ -133,8 +133,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// Permits emulated interfaces to find their neighbours before the first lease, for as long as arming the ports and
-    /// waiting for that lease may take.
+    /// Permits the emulated interfaces to send neighbour requests before the first lease, for 4 s: arming the ports and
+    /// waiting for the lease may take that long.
     pub(super) fn permit_neighbour_requests(&mut self) -> Result<(), Error> {
         for host in self.running_ports.iter_mut().filter_map(|running| running.host.as_mut()) {
             host.run_on_worker(|host| host.permit_sending_for(RESOLVE_TIMEOUT + FIRST_LEASE_TIMEOUT))?;
@@ -142,8 +142,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// Starts a ping to `to` from an interface's address, by the name of the address or of the interface. `None` if no
-    /// such address is here. Does not wait; [`Self::take_ping_state`] returns the outcome.
+    /// Starts a ping to `to` and does not wait for the answer; [`Self::take_ping_state`] returns the outcome. `source`
+    /// names an address or an interface of the plan. Returns `None` if this node does not have it.
     pub fn start_ping(&mut self, source: &str, to: IpAddr) -> Result<Option<PingId>, Error> {
         self.places.check_address_permitted(to)?;
         let Some(PingSource { port, interface, address }) = self.find_ping_source(source, to) else {
@@ -156,7 +156,8 @@ impl TestRig {
         Ok(Some(PingId { port, number }))
     }
 
-    /// Finds the address with this name, or one of `to`'s IP version on the interface with this name.
+    /// Finds the source address of a ping: the address named `source`, or the first address of the interface named
+    /// `source` that has the IP version of `to`.
     fn find_ping_source(&self, source: &str, to: IpAddr) -> Option<PingSource> {
         for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
             let found = interface.addresses.iter().position(|of| {
@@ -177,7 +178,8 @@ impl TestRig {
         Ok(state.unwrap_or(PingState::Failed))
     }
 
-    /// Waits for the MAC addresses that these streams await, at most 3 s, and compiles the streams with them.
+    /// Finds the MAC addresses of these streams' next hops and compiles the streams with them. Fails if an address is
+    /// not found within 3 s.
     pub(super) fn resolve_neighbours(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
         let all = &self.plan.plan.streams;
         let awaited: Vec<(usize, DeviceNeighbour)> =
@@ -189,9 +191,9 @@ impl TestRig {
         let mut found = self.poll_neighbours(&awaited)?;
         while awaited.iter().any(|(_, neighbour)| !found.contains_key(neighbour)) {
             if self.clock.now() >= give_up {
-                return Err(self.unresolved_error(&awaited, &found));
+                return Err(self.unresolved_neighbour_error(&awaited, &found));
             }
-            // The hosts send requests on their own threads; this loop only reads their results.
+            // The emulated interfaces send requests on their own threads; this loop only reads their results.
             self.clock.wait_until(self.clock.now() + NEIGHBOUR_CHECK_INTERVAL);
             found = self.poll_neighbours(&awaited)?;
         }
@@ -206,7 +208,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// Makes the interfaces ask for these neighbours; returns the ones that were found.
+    /// Makes the emulated interfaces send requests for these neighbours. Returns the MAC addresses that
+    /// were found so far.
     fn poll_neighbours(
         &mut self,
         awaited: &[(usize, DeviceNeighbour)],
@@ -230,7 +233,7 @@ impl TestRig {
         Ok(found)
     }
 
-    fn unresolved_error(
+    fn unresolved_neighbour_error(
         &self,
         awaited: &[(usize, DeviceNeighbour)],
         found: &BTreeMap<DeviceNeighbour, Mac>,

@@ -2,11 +2,11 @@
 //! Tests provide their own opener.
 
 use super::choose::{BackEndChoice, PortAbilities, PortNeeds, choose_back_end};
-use super::{RigOptions, RigSite};
+use super::{PlanPortLocations, RigOptions};
 use crate::Error;
 use crate::clock::RealClock;
-use crate::device::PortSite;
-use crate::packet::{self, KeptPorts, OpenOptions, PortHold};
+use crate::device::PortInterfaceHandle;
+use crate::packet::{self, OpenOptions, PortHold, ReusablePorts};
 use crate::pktgen;
 use crate::process::{self, EngineCommand};
 use crate::receiver::TestReceiver;
@@ -23,10 +23,10 @@ use packetrig_sys::{netdev, sched};
 use packetrig_units::{BitRate, FrameSize};
 use std::collections::BTreeSet;
 
-/// Reason of a back end that the user named.
+/// Reason shown for a back end that the user named.
 const REQUESTED_BACK_END_REASON: &str = "requested";
 
-/// An open port at the stream level.
+/// An open port: its transmit half, its receive half, and the value that keeps it open.
 pub struct OpenPort {
     /// Description of the opened port.
     pub info: PortInfo,
@@ -36,25 +36,26 @@ pub struct OpenPort {
     pub hold: Box<dyn HeldPort>,
 }
 
-/// Keeps a port open; dropping it restores the port.
+/// Keeps a port open. Dropping it restores the settings of the interface, unless the port stays open for the next run.
 pub trait HeldPort: Send {
-    /// Waits until the port can carry frames. Called when all ports are open, because they may depend on each other.
+    /// Waits until the port can carry frames, for a limited time. Called when all ports are open: a cable between two
+    /// ports has a carrier only then.
     fn await_ready(&mut self) -> Result<(), Error>;
-    /// Corrects the port's description after [`Self::await_ready`].
+    /// Corrects the description of the port if [`Self::await_ready`] has changed how the port sends.
     fn correct_port_info(&self, info: &mut PortInfo) {
         let _ = info;
     }
-    /// Returns the location of the interface for emulated interfaces; `None` if the port cannot have any.
-    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+    /// Returns the interface on which emulated interfaces open their sockets; `None` if the port cannot have any.
+    fn device_site(&self) -> Result<Option<PortInterfaceHandle>, Error> {
         Ok(None)
     }
-    /// Returns doubts about the port, in words.
+    /// Returns texts for caveats of the report, such as a missing carrier or a setting that could not be changed.
     fn caveats(&self) -> Vec<String>;
     /// Switches the link up or down.
     fn switch_link(&mut self, up: bool) -> Result<(), Error>;
 }
 
-/// A port that needs no hold.
+/// For simulated ports, which have nothing to keep open or to restore.
 impl HeldPort for () {
     fn await_ready(&mut self) -> Result<(), Error> {
         Ok(())
@@ -74,7 +75,7 @@ impl HeldPort for PortHold {
         self.await_carrier()
     }
 
-    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+    fn device_site(&self) -> Result<Option<PortInterfaceHandle>, Error> {
         Self::interface_site(self).map(Some)
     }
 
@@ -93,16 +94,16 @@ impl std::fmt::Debug for OpenPort {
     }
 }
 
-/// Opens ports, several in parallel.
+/// Opens the ports of a plan. Several threads call it at the same time.
 pub trait PortOpener: Sync {
     /// Opens one port. `largest` is the largest frame that will be sent from it, or `None` if it sends nothing.
     fn open_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
 }
 
-/// Interfaces of this machine.
+/// Opens ports on interfaces of this machine, on the back end that the user named or that packetrig chooses.
 #[derive(Clone, Debug)]
 pub struct MachinePorts {
-    /// Interfaces that the user confirmed.
+    /// Interfaces that the user confirmed although they look like a part of a real network.
     confirmed: BTreeSet<PortLocation>,
     /// Back end that the user named.
     back_end: Option<BackEnd>,
@@ -115,8 +116,9 @@ pub struct MachinePorts {
     leased: bool,
     /// Program that sends with back end `process`.
     engine: Option<EngineCommand>,
-    /// Store of ports that stay open between runs: ports of earlier runs, and later the ports of this run.
-    kept: Option<KeptPorts>,
+    /// Ports that stay open between runs: ports of earlier runs, and later the ports of this run. `None` if this run
+    /// closes its ports at its end.
+    kept: Option<ReusablePorts>,
 }
 
 impl PortOpener for MachinePorts {
@@ -142,9 +144,10 @@ impl MachinePorts {
         }
     }
 
-    /// Keeps ports on AF_PACKET rings open after the run. Closes kept ports that this run does not use.
+    /// Keeps ports on AF_PACKET rings open in `kept` after the run. Closes the ports in `kept` that this
+    /// run does not use.
     #[must_use]
-    pub fn with_kept_ports(self, kept: Option<KeptPorts>, site: &RigSite) -> Self {
+    pub fn with_kept_ports(self, kept: Option<ReusablePorts>, site: &PlanPortLocations) -> Self {
         if let Some(kept) = &kept {
             kept.close_all_except(&site.port_locations(&self.plan));
         }
@@ -172,7 +175,7 @@ impl MachinePorts {
             Some(back_end @ (BackEnd::Pktgen | BackEnd::Process)) if largest.is_some() && self.leased => {
                 Err(Error::NoLease { port: port.name.clone(), back_end: back_end.name() })
             }
-            // A plan cannot name a program; without `--engine` there is none.
+            // Only `--engine` names the program, because a plan must not choose a program that runs here.
             Some(BackEnd::Process) if largest.is_some() => match &self.engine {
                 Some(engine) => {
                     self.close_kept_port(port);
@@ -180,7 +183,7 @@ impl MachinePorts {
                 }
                 None => Err(Error::NoEngine { port: port.name.clone() }),
             },
-            // Pktgen only sends: a port that only receives is on rings.
+            // Pktgen only sends. A port that only receives uses AF_PACKET rings.
             Some(BackEnd::Pktgen) if largest.is_some() => {
                 self.close_kept_port(port);
                 pktgen::open_port(port, options)
@@ -203,7 +206,7 @@ impl MachinePorts {
         }
     }
 
-    /// Closes the kept port on rings, which would be in the way of any other back end.
+    /// Closes the port if an earlier run left it open: no other back end could open the locked interface.
     fn close_kept_port(&self, port: &Port) {
         if let Some(kept) = &self.kept {
             kept.close_port(&port.location);
@@ -231,7 +234,7 @@ impl MachinePorts {
         needs
     }
 
-    /// Returns how frames leave with back end `xdp`.
+    /// Returns how back end `xdp` sends: live frames, or a socket and the reason why live frames are impossible.
     fn send_method(&self, port: &Port) -> SendMethod {
         self.port_needs(port, port.speed)
             .live_send_obstacle
@@ -252,7 +255,7 @@ impl MachinePorts {
         })
     }
 
-    /// Chooses the back end of a port.
+    /// Reads link speed, driver and XDP features of the interface, and chooses the back end from them.
     fn choose_back_end(&self, port: &Port) -> Result<BackEndChoice, Error> {
         let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
         let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&port.location.interface)?;
@@ -265,7 +268,7 @@ impl MachinePorts {
         let features = netdev::read_xdp_features(&netns, link.index).unwrap_or_default();
         let abilities = PortAbilities {
             driver: ethtool.read_driver_name(&link.name).map(|driver| driver.name).unwrap_or_default(),
-            processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),
+            processors: sched::read_allowed_cpus().map_or(1, |cpus| cpus.len()),
             no_bpf: packetrig_sys::xdp::bpf_obstacle().map(|error| error.to_string()),
             native: features.native,
         };

@@ -4,13 +4,13 @@
 //! only its own ports.
 
 use super::RigOptions;
-use super::site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
+use super::site::{OwnerPermit, PermitPort, PermitQuestion, PlanPortLocations};
 use crate::Error;
 use packetrig_plan::device::Mac;
 use packetrig_plan::recording::FrameOrigin;
 use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, PortLocation};
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::BitRate;
@@ -20,14 +20,14 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub(super) struct PortAssignment {
-    site: RigSite,
-    terms: RunTerms,
+    site: PlanPortLocations,
+    terms: SharedRunOptions,
 }
 
 impl PortAssignment {
     pub(super) fn from_options(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
         let places = Self { site: options.site.clone(), terms: options.terms.clone() };
-        let RigSite::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
+        let PlanPortLocations::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
         // The list of interfaces comes from another machine, so its length may not match the plan.
         if given.len() != plan.ports.len() {
             let message = format!(
@@ -50,23 +50,23 @@ impl PortAssignment {
         if problems.is_empty() { Ok(places) } else { Err(Error::Plan(PlanProblems(problems))) }
     }
 
-    /// Returns whether local ports send with another program.
+    /// Returns whether another program sends the frames of local ports (back end `process`).
     pub(super) fn is_sent_by_engine(&self) -> bool {
         self.terms.back_end == Some(BackEnd::Process)
     }
 
     fn assigned_locations(&self) -> Option<&[Option<PortLocation>]> {
         match &self.site {
-            RigSite::EveryPortHere => None,
-            RigSite::PartOfFleet { places, .. } => Some(places),
+            PlanPortLocations::EveryPortHere => None,
+            PlanPortLocations::PartOfFleet { places, .. } => Some(places),
         }
     }
 
     /// Returns the owner's permit; `None` if the plan is for this machine alone.
     pub(super) fn permit(&self) -> Option<Arc<dyn OwnerPermit>> {
         match &self.site {
-            RigSite::EveryPortHere => None,
-            RigSite::PartOfFleet { permit, .. } => Some(Arc::clone(permit)),
+            PlanPortLocations::EveryPortHere => None,
+            PlanPortLocations::PartOfFleet { permit, .. } => Some(Arc::clone(permit)),
         }
     }
 
@@ -82,11 +82,15 @@ impl PortAssignment {
         }
         // This check comes before opening, because opening a port changes its interface: if the owner
         // refuses, the interface must be unchanged.
-        let bound = plan.clone().bind_local_part(&speeds, &|port| self.is_local_port(port));
+        let bound = plan.clone().bind_to_links_of_node(&speeds, &|port| self.is_local_port(port));
         let bound = match bound {
             Ok(bound) => bound,
-            // A link may report its speed only when it is up. The parts that are known are checked now.
-            Err(_) => Plan { streams: Vec::new(), ..plan.clone() }.bind_local_part(&speeds, &|_| true)?,
+            // Some links report their speed only when they are up. Without the speed, all but the
+            // streams is checked now.
+            // streams is checked now.
+            Err(_) => {
+                Plan { streams: Vec::new(), ..plan.clone() }.bind_to_links_of_node(&speeds, &|_| true)?
+            }
         };
         self.check_permit(&bound, &ports)
     }
@@ -154,14 +158,14 @@ impl PortAssignment {
     }
 }
 
-/// Reads the speed that a link of this machine reports.
+/// Reads the speed that a link of this machine reports; `None` if it reports none or cannot be read.
 fn read_local_link_speed(location: &PortLocation) -> Option<BitRate> {
     let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref()).ok()?;
     let speed = EthtoolCalls::open_in(&netns).ok()?.read_link_speed(&location.interface).ok().flatten()?;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 
-/// Returns the MAC address of the plan's own interface with this address, if exactly one has it.
+/// Returns the MAC address of the emulated interface with the address `ip`; `None` unless exactly one has it.
 pub(super) fn find_mac_by_address(plan: &Plan, ip: IpAddr) -> Option<Mac> {
     let mut owners = plan.interfaces.iter().filter(|of| of.addresses.iter().any(|address| address.ip == ip));
     let owner = owners.next()?;

@@ -1,5 +1,5 @@
-//! Interface between a node and a data plane: from arming to the accounts of a run. [`TestRig`] is the
-//! one that sends frames.
+//! Interface between a node and a data plane, from arming the ports to the results of a run. [`TestRig`] is the data
+//! plane that sends test frames.
 
 use super::running_port::RunningPort;
 use super::steering::SteeredStreamState;
@@ -9,60 +9,61 @@ use crate::Error;
 use crate::port::WorkerClock;
 use crate::stream::{ClockShift, StreamControl};
 use crate::tap_losses;
-use packetrig_plan::{HeldStream, PlanChange, PlanGrowth};
+use packetrig_plan::{PlanChange, PlanGrowth, StreamResumePoint};
 use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::result::{CaptureState, CountSample, MachineInfo, NodeResult, SentTotal};
 use packetrig_sys::{kernel, sched};
 use packetrig_units::MonoTime;
 
-/// Ports and workers prepared for one run. Dropping it stops everything and closes the ports.
+/// Ports and workers prepared for one run. Dropping the value stops everything and closes the ports.
 pub trait DataPlane: SteeredPlane {
-    /// Finds the neighbours that streams await (a steered run does this when the streams begin), starts the receivers,
-    /// then the senders; returns when each receiver is receiving. Sends no test traffic.
+    /// Finds the MAC addresses of next hops (in a steered run only when a stream begins), starts the receivers, then
+    /// the senders. Returns when each receiver is receiving. Sends no test traffic.
     fn arm_ports(&mut self) -> Result<(), Error>;
-    /// Starts the schedules at `at`.
+    /// Sets the start time: all schedules begin at `at`.
     fn start_at(&mut self, at: MonoTime);
-    /// Sets how the clocks of nodes that send streams to this one relate to its own: (stream, shift). Called once the
-    /// rig is armed, and again whenever the shift is known better; frames that arrived before keep their latency. A
-    /// stream sent elsewhere without a shift has no latency.
+    /// Sets how the clocks of other sending nodes relate to the clock of this node, by stream index. Called once the
+    /// rig is armed, and again whenever a shift is measured better; frames that arrived before keep their latency.
+    /// Without a shift, a stream from another node has no latency.
     fn set_clock_shifts(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
         // The default is for implementations that measure no latency.
         let _ = shifts;
         Ok(())
     }
-    /// Returns all counts as published at one instant, at most about 100 ms ago. Detects workers that panicked; a
-    /// worker that met an error of its port has ended with the counts it had.
+    /// Returns all counts as published at one instant, at most about 100 ms ago. Fails if a worker panicked. The counts
+    /// of a worker that met an error of its port stay as they were at the error.
     fn sample_counts(&mut self) -> Result<CountSample, Error>;
-    /// Returns whether every sender is done, and records when that was first the case. In a steered run they are done
-    /// once they are stopped.
+    /// Returns whether every sender is done, and records when that was first the case. In a steered run, senders are
+    /// done only after they are stopped.
     fn senders_done(&mut self) -> bool;
-    /// Returns how many tagged frames each stream of this node's senders has sent. Final once they are done.
+    /// Returns how many tagged frames this node has sent of each stream. Final once the senders are done.
     fn sent_totals(&mut self) -> Result<Vec<SentTotal>, Error>;
-    /// Returns whether a sender ended because its lease expired, even if the lease was renewed since. Final
-    /// once they are done.
+    /// Returns whether a sender ended because its lease expired, even if the lease was renewed since. Final once
+    /// the senders are done.
     fn lease_ended(&mut self) -> Result<bool, Error> {
         Ok(self.sample_counts()?.tx.iter().any(|(_, counts)| counts.lease_ended))
     }
     /// Stops the senders; unsent frames stay unsent.
     fn stop_senders(&mut self);
-    /// Stops senders, then receivers, and returns the final accounts. `sent_elsewhere` are the totals of streams that
-    /// other nodes send. Must be the last call; dropping the plane closes its ports, which takes the kernel a while,
-    /// and restores the interfaces.
+    /// Stops senders, then receivers, and returns the results of the run. `sent_elsewhere` has the numbers of frames
+    /// that other nodes have sent. Must be the last call. Dropping the data plane closes its ports, which takes the
+    /// kernel a while, and restores the interfaces.
     fn finish_run(&mut self, node: &str, sent_elsewhere: &[SentTotal]) -> Result<NodeResult, Error>;
 }
 
-/// Changes of a steered run. On one node, [`SteeredPlane::apply_change`] makes a change; several nodes
-/// make it in steps.
+/// Changes of a steered run. For a run on one node, [`SteeredPlane::apply_change`] makes the whole change. For a run on
+/// several nodes, the controller calls the steps one by one.
 pub trait SteeredPlane {
-    /// Makes a change as soon as possible, without other rigs. An error leaves the run as it was.
+    /// Makes a change as soon as possible, for a run on this node only. If a change of streams is impossible, the run
+    /// stays as it was.
     fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error>;
-    /// First step: holds the streams concerned that are sent here, and returns where they stopped. An impossible change
-    /// fails now, and leaves the run as it was.
-    fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error>;
-    /// Second step: announces the segments that follow to the local receivers; adds new streams, stops removed ones.
-    /// `held` lists the held streams of all rigs; `at` is the time of the change, which is the same for all rigs.
-    fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
-    /// Third step: continues the streams that are sent here, at `at` if that is in the future.
+    /// First step: stops the streams concerned that this node sends, and returns where they stopped. A change that the
+    /// plan or the ports do not allow fails in this step, and the run stays as it was.
+    fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<StreamResumePoint>, Error>;
+    /// Second step: announces the segments that follow to the local receivers, adds new streams and stops removed ones.
+    /// `held` lists the held streams of all nodes; `at` is the time of the change, which is the same for all nodes.
+    fn announce_change(&mut self, held: &[StreamResumePoint], at: Option<MonoTime>) -> Result<(), Error>;
+    /// Third step: continues the streams that this node sends, at `at` if that is in the future, otherwise now.
     fn begin_change(&mut self, at: Option<MonoTime>) -> Result<(), Error>;
     /// Undoes the first step: the held streams continue as before. A change that was announced is
     /// not undone; it begins.
@@ -115,8 +116,7 @@ impl DataPlane for TestRig {
             let at = running.add_sender_counts_to_sample(&mut sample)?;
             sent_by = sent_by.into_iter().chain(at).min();
         }
-        // Receivers are sampled at no later time than senders, so that no frame is counted as received but not
-        // as sent.
+        // Receivers are sampled at no later time than senders, so that no frame is counted as received but not as sent.
         let mut latency = DelaySummary::default();
         for running in &mut self.running_ports {
             running.add_receiver_counts_to_sample(&mut sample, &mut latency, sent_by)?;
@@ -140,7 +140,7 @@ impl DataPlane for TestRig {
         if self.steered_streams.is_some() && !self.interrupted {
             return false;
         }
-        // A sender without streams, or without a worker, counts as done.
+        // A sender without streams or without a worker counts as done.
         let done = self.running_ports.iter().all(RunningPort::is_sender_done);
         if done && self.started.is_some() && self.senders_done.is_none() {
             self.senders_done = Some(self.clock.now());
@@ -179,7 +179,7 @@ impl DataPlane for TestRig {
         // A steered run has no planned end before which it could be interrupted.
         let interrupted = self.interrupted && self.steered_streams.is_none();
         let account =
-            account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
+            account::RigResultBuilder { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
         account.fill_node_result(&mut result, captured);
         account.add_recording_caveats(&mut result);
         tap_losses::add_tap_loss_doubts(&mut result, self.has_receivers_elsewhere());
@@ -194,12 +194,12 @@ pub fn describe_this_machine() -> MachineInfo {
         kernel: kernel::kernel_release_name(),
         architecture: kernel::architecture(),
         processor: kernel::read_processor_model(),
-        processors: sched::allowed_cpus().ok().and_then(|cpus| u32::try_from(cpus.len()).ok()),
+        processors: sched::read_allowed_cpus().ok().and_then(|cpus| u32::try_from(cpus.len()).ok()),
     }
 }
 
 impl TestRig {
-    /// Ends the receivers and adds their results; returns the outcome of each port.
+    /// Ends the receivers and adds their results to `result`; returns the outcome of each port.
     fn finish_receivers(
         &mut self,
         sent: Vec<account::SenderResult>,
@@ -208,7 +208,8 @@ impl TestRig {
     ) -> Result<Vec<account::PortOutcome>, Error> {
         let mut events = self.watcher.as_mut().map(PortWatcher::finish_watch).unwrap_or_default();
         let mut ports = Vec::with_capacity(self.running_ports.len());
-        // All receivers get the request at once: each may be waiting for frames and reads it only after that.
+        // All receivers get the request to end first: each may be waiting for frames, and reads
+        // the request only afterwards.
         self.running_ports.iter().for_each(RunningPort::request_receiver_end);
         for (running, sent) in self.running_ports.iter_mut().zip(sent) {
             let received = running.finish_receiver(&self.clock, totals)?;

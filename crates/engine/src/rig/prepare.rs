@@ -36,7 +36,8 @@ pub(super) fn open_local_ports(
     })
 }
 
-/// Binds rates and gaps to the links of the local ports.
+/// Computes rates and gaps of the streams from the link speeds of the local ports. Fails if a port is too
+/// slow for its streams.
 pub(super) fn bind_plan(
     plan: Plan,
     places: &PortAssignment,
@@ -46,10 +47,10 @@ pub(super) fn bind_plan(
     for (port, info) in infos {
         speeds[*port] = info.speed;
     }
-    Ok(plan.bind_local_part(&speeds, &|port| places.is_local_port(port))?)
+    Ok(plan.bind_to_links_of_node(&speeds, &|port| places.is_local_port(port))?)
 }
 
-/// Builds template and schedule of a stream of the plan.
+/// Builds frames and schedule of a stream of the plan. `mac` is the MAC address of its next hop, if that was found.
 pub(super) fn build_stream_spec(
     plan: &BoundPlan,
     places: &PortAssignment,
@@ -60,7 +61,8 @@ pub(super) fn build_stream_spec(
     let number =
         u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
     let sent_elsewhere = !places.is_local_port(of_plan.tx);
-    // Other nodes' neighbour discovery is not visible here. If the neighbour belongs to the plan, its address is known.
+    // This node does not see which neighbours another node has found. If the neighbour is an emulated interface of the
+    // plan, the plan has its MAC address.
     let mac = mac.or_else(|| {
         of_plan
             .awaits
@@ -85,7 +87,7 @@ pub(super) fn build_stream_spec(
     }))
 }
 
-/// Checks that frames fit the local ports.
+/// Checks that no frame is longer than its local ports can carry.
 pub(super) fn check_frame_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
     let too_large = plan.streams.iter().filter_map(|stream| {
         let largest: FrameSize = stream.frames.largest_frame();

@@ -1,16 +1,17 @@
-//! One port of the rig: its two halves with their workers, its captures, and the hold that keeps it open.
+//! One port of the rig: its transmit and receive halves with their workers, its captures, and the value
+//! that keeps it open.
 
 mod captures;
 mod results;
 mod streams;
 
-use super::account::{PortPart, PortWorkerFault};
+use super::account::{PortComponent, PortWorkerFault};
 use super::{HeldPort, OpenPort, OwnerPermit, RigOptions};
 use crate::Error;
 use crate::capture::{CaptureTap, PortCapture};
 use crate::clock::RealClock;
 use crate::device::host::{DeviceHost, PublishedHostCounters};
-use crate::device::{DeviceMachine, PortSite};
+use crate::device::{DeviceMachine, PortInterfaceHandle};
 use crate::gate::SendGate;
 use crate::port::WorkerClock;
 use crate::segment::StreamSegment;
@@ -31,7 +32,7 @@ use streams::{
     streams_sent_by,
 };
 
-/// State of one half of a port.
+/// State of the transmit or receive half of a port: `T` is the half, `W` the worker that owns it.
 enum PortHalfState<T, W> {
     Unused(T),
     Working(W),
@@ -66,11 +67,11 @@ pub(super) struct RunningPort {
     /// Streams that this port sends and receives, by index in the plan.
     sends: Vec<usize>,
     receives: Vec<usize>,
-    /// Streams that the plan expects only at other ports.
+    /// Streams that the plan expects only at other ports, by index in the plan.
     elsewhere: Vec<usize>,
     captures: Vec<PortCapture>,
     taps: Vec<CaptureTap>,
-    /// Parts of the port that an error ended before the run did.
+    /// Failures of the port's components so far.
     faults: Vec<PortWorkerFault>,
     hold: Box<dyn HeldPort>,
 }
@@ -80,8 +81,8 @@ fn closing_thread_builder() -> Builder {
 }
 
 /// Ends the workers and closes the rings of all ports in parallel: the kernel releases a ring only after a grace
-/// period, and waiting for one ring after another would take a multiple of it. The interfaces stay held. Running
-/// captures get their final names.
+/// period, and waiting for one ring after another would take a multiple of it. The interfaces stay locked. Captures
+/// that are still running are completed.
 pub(super) fn close_ports(running_ports: &mut [RunningPort]) {
     std::thread::scope(|scope| {
         for running in &mut *running_ports {
@@ -94,9 +95,9 @@ pub(super) fn close_ports(running_ports: &mut [RunningPort]) {
         }
     });
     for running in running_ports {
-        // The captures of a completed run have ended already. Recorders return when taps and receivers are gone.
+        // The captures of a completed run have ended already. A recorder ends once its tap and its receiver are gone.
         running.taps.clear();
-        running.captures.iter().for_each(PortCapture::abandon_capture);
+        running.captures.iter().for_each(PortCapture::stop_capture_of_failed_run);
     }
 }
 
@@ -118,7 +119,7 @@ impl RunningPort {
         }
     }
 
-    /// Returns its index in the plan.
+    /// Returns the index of the port in the plan.
     pub(super) const fn port_index(&self) -> usize {
         self.port
     }
@@ -131,7 +132,7 @@ impl RunningPort {
         self.hold.caveats()
     }
 
-    /// Starts the port's emulated interfaces, if any, switched off.
+    /// Starts the worker of the port's emulated interfaces, if it has any. They are switched off at first.
     pub(super) fn start_device_host(
         &mut self,
         plan: &Plan,
@@ -157,22 +158,23 @@ impl RunningPort {
     /// Ends the emulated interfaces. After this they neither answer nor send requests.
     pub(super) fn stop_device_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
-        // The worker ends first, then the machine: `stop_and_drain` sends the pending frames on this thread.
+        // The worker ends first. Then `stop_and_drain` sends the pending frames of the emulated
+        // interfaces on this thread.
         let FinishedWorker { work, fault } = host.quit_and_join()?;
-        self.record_fault(PortPart::Interfaces, fault);
+        self.record_fault(PortComponent::Interfaces, fault);
         let now = RealClock::new().now();
-        self.record_final_error(PortPart::Interfaces, work.stop_and_drain(), now);
+        self.record_final_error(PortComponent::Interfaces, work.stop_and_drain(), now);
         Ok(())
     }
 
     /// Records the fault that ended one component of the port before the end of the run.
-    fn record_fault(&mut self, part: PortPart, fault: Option<WorkerFault>) {
+    fn record_fault(&mut self, part: PortComponent, fault: Option<WorkerFault>) {
         self.faults.extend(fault.map(|fault| PortWorkerFault { part, fault }));
     }
 
     /// Adds a fault for an error at the end of the run, after the workers have ended.
-    fn record_final_error(&mut self, part: PortPart, ended: Result<(), Error>, now: MonoTime) {
-        // The error that ended a worker is returned again at the end.
+    fn record_final_error(&mut self, part: PortComponent, ended: Result<(), Error>, now: MonoTime) {
+        // Ending a worker's half may return the error that ended the worker; the error is listed once.
         let is_known = self.faults.iter().any(|known| known.part == part);
         if let Err(error) = ended
             && !is_known
@@ -186,8 +188,8 @@ impl RunningPort {
         std::mem::take(&mut self.faults)
     }
 
-    /// Returns the location of its interface, if it has one.
-    pub(super) fn device_site(&self) -> Result<Option<PortSite>, Error> {
+    /// Returns the interface of the port for sockets of emulated interfaces; `None` if the port cannot have any.
+    pub(super) fn device_site(&self) -> Result<Option<PortInterfaceHandle>, Error> {
         self.hold.device_site()
     }
 
@@ -265,7 +267,8 @@ impl RunningPort {
         self.hold.switch_link(up)
     }
 
-    /// Holds the given streams that this port sends; returns the next number of each.
+    /// Stops those of `streams` that this port sends, until they get a new segment. Returns the number of the
+    /// next frame of each.
     pub(super) fn hold_streams(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<(u16, u64)>, Error> {
         // A worker is not interrupted for streams of other ports.
         let mine = stream_numbers(self.sends.iter().filter(|stream| streams.contains(stream)));
@@ -277,7 +280,7 @@ impl RunningPort {
         }
     }
 
-    /// Returns the given streams that this port is sending.
+    /// Returns those of `streams` that this port is sending now.
     pub(super) fn sending_streams(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<usize>, Error> {
         if !self.sends.iter().any(|stream| streams.contains(stream)) {
             return Ok(Vec::new());
@@ -289,7 +292,7 @@ impl RunningPort {
         Ok(at_work.map(|(stream, _)| *stream).filter(|stream| streams.contains(stream)).collect())
     }
 
-    /// Sets how the clocks of these streams' senders relate to this node's.
+    /// Sets, by stream number, how the clock of the sending node relates to the clock of this node.
     pub(super) fn set_clock_shifts(&mut self, shifts: &[(u16, ClockShift)]) -> Result<(), Error> {
         match self.rx.worker_mut() {
             Some(worker) => {
@@ -300,7 +303,7 @@ impl RunningPort {
         }
     }
 
-    /// Announces the segments that concern this port's receiver.
+    /// Announces to the receiver the segments of the streams that this port receives.
     pub(super) fn announce_segments(&mut self, segments: &[(u16, StreamSegment)]) -> Result<(), Error> {
         let mine = segments_of_streams(segments, &self.receives);
         match self.rx.worker_mut() {
@@ -312,7 +315,7 @@ impl RunningPort {
         }
     }
 
-    /// Continues the sender's streams with their new segments.
+    /// Makes the sender continue the streams that this port sends, with their new segments.
     pub(super) fn begin_segments(&mut self, segments: &[(u16, StreamSegment)]) -> Result<(), Error> {
         let mine = segments_of_streams(segments, &self.sends);
         match self.tx.worker_mut() {
@@ -324,7 +327,7 @@ impl RunningPort {
         }
     }
 
-    /// Adds the streams from `first` on that concern this port.
+    /// Adds the streams with index `first` and higher that this port sends or receives, or that are expected elsewhere.
     pub(super) fn add_streams(
         &mut self,
         plan: &Plan,

@@ -1,12 +1,12 @@
-//! Location of a plan's ports, and the permit that the rig needs to open them.
+//! Where the ports of a plan are, and the permit that the rig needs to open them.
 //!
-//! A rig of a fleet has the permit of its node's owner. The rig itself asks this permit about the ports and streams
-//! that it really opens: before it opens them, once it has, and before every change. There is no other way to
-//! create such a rig.
+//! A rig whose plan comes from a fleet's controller has the permit of the node's owner, and cannot be created without
+//! it. The rig itself checks against this permit what it really opens and sends: before it opens the ports, after that,
+//! and before every change of the plan.
 
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::port::BackEnd;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::BitRate;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,9 +14,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Location of the ports of a plan.
+/// Where the ports of a plan are.
 #[derive(Clone, Debug)]
-pub enum RigSite {
+pub enum PlanPortLocations {
     /// The plan runs on this machine only: every port is at the location in the plan, and no permit is needed.
     EveryPortHere,
     /// The plan comes from the controller of a fleet.
@@ -28,7 +28,7 @@ pub enum RigSite {
     },
 }
 
-impl RigSite {
+impl PlanPortLocations {
     /// Returns the interfaces of this machine that the plan's ports are on.
     pub(super) fn port_locations(&self, plan: &Plan) -> BTreeSet<PortLocation> {
         match self {
@@ -40,7 +40,7 @@ impl RigSite {
 
 /// Permit of a node's owner.
 pub trait OwnerPermit: fmt::Debug + Send + Sync {
-    /// Returns all reasons why the node refuses; empty if it does not.
+    /// Returns all reasons why the owner forbids the run; empty if it is allowed.
     fn list_objections(&self, question: &PermitQuestion<'_>) -> Vec<String>;
     /// Returns whether sending to this address is allowed.
     fn allows_address(&self, address: IpAddr) -> bool;
@@ -53,10 +53,11 @@ pub struct PermitQuestion<'a> {
     pub plan: &'a BoundPlan,
     /// The ports of the plan that are on this node.
     pub ports: &'a [PermitPort],
-    /// Files that local ports replay, without symbolic links; `None` for one that cannot be found.
+    /// Paths of the files that local ports replay, with symbolic links resolved; `None` for a file
+    /// that cannot be found.
     pub replays: &'a [Option<PathBuf>],
     /// Terms of the run that are not part of the plan.
-    pub terms: &'a RunTerms,
+    pub terms: &'a SharedRunOptions,
 }
 
 /// A port of the plan that is on this node.

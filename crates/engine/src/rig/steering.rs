@@ -9,12 +9,12 @@ use packetrig_plan::{Plan, PlanProblem, PlanProblems};
 use packetrig_wire::FrameIndex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// State of a stream.
+/// State of one stream in a steered run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SteeredStreamState {
-    /// Last segment that the stream received.
+    /// Frames and schedule that this node sends, or sent last; `None` if it has not started the stream.
     pub(super) segment: Option<StreamSegment>,
-    /// Next frame after a pause.
+    /// Frame with which a paused stream continues; `None` if the stream is not paused.
     pub(super) paused: Option<FrameIndex>,
 }
 
@@ -25,7 +25,7 @@ impl SteeredStreamState {
 }
 
 impl TestRig {
-    pub(super) fn require_steerable(&self) -> Result<(), Error> {
+    pub(super) fn require_change_allowed(&self) -> Result<(), Error> {
         if self.steered_streams.is_none() || self.started.is_none() || self.interrupted {
             return Err(Error::Bug(
                 "a change was requested for a run that is not running or cannot be changed",
@@ -57,8 +57,8 @@ impl TestRig {
         for port in ports.iter().filter(|port| self.places.is_local_port(**port)).copied().collect::<Vec<_>>()
         {
             if let Some(watcher) = &self.watcher {
-                // The change is declared before the link is switched: otherwise the watcher could see the change
-                // before that, and the report would blame the device or the cable.
+                // The change is declared before the link is switched. Otherwise the watcher could see the link change
+                // first, and the report would blame the device or the cable.
                 watcher.declare_link_change(port, !up);
             }
             let running = self
@@ -80,7 +80,7 @@ impl TestRig {
         self.steered_streams.as_deref_mut().unwrap_or_default()
     }
 
-    /// Returns the given streams that are being sent.
+    /// Returns those of `streams` that local ports are sending now.
     pub(super) fn sending_streams(&mut self, streams: &BTreeSet<usize>) -> Result<BTreeSet<usize>, Error> {
         let mut sending = BTreeSet::new();
         for running in &mut self.running_ports {
@@ -99,21 +99,26 @@ impl TestRig {
         Ok(next)
     }
 
-    pub(super) fn halt_streams(&mut self, streams: &BTreeSet<usize>, pause: bool) -> Result<(), Error> {
+    pub(super) fn stop_or_pause_streams(
+        &mut self,
+        streams: &BTreeSet<usize>,
+        pause: bool,
+    ) -> Result<(), Error> {
         let sending = self.sending_streams(streams)?;
         let next = self.hold_streams(&sending)?;
         for stream in streams {
             let number = next.get(stream);
             let state = &mut self.steered_streams_mut()[*stream];
             let left = number.zip(state.segment.as_ref()).map(|(number, take)| take.frame_index(*number));
-            // Pausing a paused stream changes nothing, and an ended one has nothing left to pause.
+            // Pausing a paused stream changes nothing, and a stream that has ended has nothing left to pause.
             state.paused = if pause { left.or(state.paused) } else { None };
         }
         Ok(())
     }
 }
 
-/// Checks that all streams are made from templates: a file is read once, from its beginning to its end.
+/// Checks that no stream comes from a capture file: the file is read once from beginning to end, so its stream cannot
+/// be stopped and started again.
 pub(super) fn check_steerable(plan: &Plan) -> Result<(), Error> {
     let mut problems = Vec::new();
     for (index, stream) in plan.streams.iter().enumerate() {

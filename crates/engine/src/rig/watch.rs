@@ -8,7 +8,7 @@ mod events;
 
 use crate::Error;
 use crate::clock::RealClock;
-use crate::device::PortSite;
+use crate::device::PortInterfaceHandle;
 use crate::port::WorkerClock;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use events::{EventLog, LinkObservation, PortState};
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Interval between two checks of a port. The start of an event is known to within this.
+/// Interval between two checks of a port. The start of an event is known to within this time.
 const PORT_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 
 /// Thread that watches the links of a run's ports. Dropping this value ends the thread.
@@ -31,17 +31,18 @@ pub(super) struct PortWatcher {
 }
 
 /// A watched port: its index in the plan and its location.
-pub(super) type WatchedPort = (usize, PortSite);
+pub(super) type WatchedPort = (usize, PortInterfaceHandle);
 
 impl PortWatcher {
-    /// Starts to watch these ports; they are expected to be up, with a carrier, and otherwise to stay as they are now.
+    /// Starts to watch these ports. They are expected to be up, to have a carrier, and otherwise to stay
+    /// as they are now.
     pub(super) fn start(ports: Vec<WatchedPort>) -> Result<Self, Error> {
         let mut looks = Vec::with_capacity(ports.len());
         let mut logs = BTreeMap::new();
         for (port, site) in ports {
             let links = NamespaceLinks::open_in(&site.netns)?;
             // Each port has its own netlink socket, in the namespace of the interface.
-            let mut look = PortCheckState { port, index: site.index, links };
+            let mut look = PortLinkReader { port, index: site.index, links };
             let asked = RealClock::new().now();
             // An interface that the kernel does not show now cannot be compared later; it is not watched.
             if let Some(LinkObservation::Present(state)) = look.observe_link() {
@@ -61,14 +62,15 @@ impl PortWatcher {
         Ok(Self { logs, quit: Some(quit), thread: Some(thread) })
     }
 
-    /// Announces that the plan is about to switch the link of this port down or up.
+    /// Tells the watcher that the plan is about to switch the link of this port. A link that the plan switched
+    /// down is no fault.
     pub(super) fn declare_link_change(&self, port: usize, down: bool) {
         if let Some(log) = lock_logs(&self.logs).get_mut(&port) {
             log.declare_link_change(down);
         }
     }
 
-    /// Ends the watch; returns the events of each port.
+    /// Ends the thread after one more check of each port; returns the events of each port.
     pub(super) fn finish_watch(&mut self) -> BTreeMap<usize, Vec<PortEvent>> {
         self.end_thread();
         lock_logs(&self.logs).iter_mut().map(|(port, log)| (*port, log.take_events())).collect()
@@ -89,16 +91,16 @@ impl Drop for PortWatcher {
     }
 }
 
-/// A poisoned lock is usable: each entry is complete between any two operations.
+/// Locks the logs. After a panic they are still usable, because each log is complete between any two operations.
 fn lock_logs(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap<usize, EventLog>> {
     logs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn watch_ports(looks: &mut [PortCheckState], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
+fn watch_ports(looks: &mut [PortLinkReader], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
     let clock = RealClock::new();
     loop {
-        // The sender is dropped when the watch is over; one more check comes after that. Waiting on the channel lets
-        // the end of the rig interrupt the wait at once.
+        // The channel's sender is dropped when the watch is over; then one more check follows. Waiting on the channel,
+        // and not on a clock, lets the end of the watch interrupt the wait at once.
         let is_over = quit.recv_timeout(PORT_CHECK_INTERVAL.to_std()) != Err(RecvTimeoutError::Timeout);
         for look in &mut *looks {
             let asked = clock.now();
@@ -114,13 +116,13 @@ fn watch_ports(looks: &mut [PortCheckState], logs: &Mutex<BTreeMap<usize, EventL
 }
 
 #[derive(Debug)]
-struct PortCheckState {
+struct PortLinkReader {
     port: usize,
     index: u32,
     links: NamespaceLinks,
 }
 
-impl PortCheckState {
+impl PortLinkReader {
     /// Asks the kernel for the state; `None` if the kernel did not answer, which proves nothing about the interface.
     fn observe_link(&mut self) -> Option<LinkObservation> {
         match self.links.read_state(self.index) {

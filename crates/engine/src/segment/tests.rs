@@ -32,7 +32,7 @@ fn take(first: FrameIndex, at: Nanos, timeline: StreamTimeline) -> StreamSegment
 #[test]
 fn a_whole_stream_follows_its_timeline() {
     let timeline = timeline(1_000, SendPattern::Frames(10));
-    let take = StreamSegment::whole_stream(template(), timeline);
+    let take = StreamSegment::for_whole_stream(template(), timeline);
     assert_eq!((take.due_time(0), take.due_time(3)), (timeline.due_time(0), timeline.due_time(3)));
     assert_eq!((take.end_number(), take.frame_index(7)), (10, FrameIndex::from(7)));
     assert!(take.starts_at_first_frame());
@@ -59,13 +59,14 @@ fn time_limit_is_extended_by_pause() {
 #[test]
 fn new_rate_keeps_time_limit_not_frame_count() {
     let limited = |pps| timeline(pps, SendPattern::Within(Nanos::from_secs(1)));
-    let slow = StreamSegment::whole_stream(template(), limited(100));
+    let slow = StreamSegment::for_whole_stream(template(), limited(100));
     // After 400 ms at 100 frames/s, 600 ms remain at 1000 frames/s.
-    let fast = take(FrameIndex::from(40), Nanos::from_millis(402), slow.timeline_from(40, limited(1_000)));
+    let fast =
+        take(FrameIndex::from(40), Nanos::from_millis(402), slow.timeline_continued_at(40, limited(1_000)));
     assert_eq!((fast.end_number(), fast.time_limit()), (640, Some(Nanos::from_millis(1_002))));
     // Once more: 500 ms remain 100 frames later, and neither another rate nor the same one changes that.
     for pps in [200, 1_000] {
-        let rhythm = fast.timeline_from(140, limited(pps));
+        let rhythm = fast.timeline_continued_at(140, limited(pps));
         let again = take(FrameIndex::from(140), Nanos::from_millis(602), rhythm);
         assert_eq!(
             (again.end_number(), again.time_limit()),
@@ -73,7 +74,8 @@ fn new_rate_keeps_time_limit_not_frame_count() {
         );
     }
     // A rate too low for the frames sent so far.
-    let slower = take(FrameIndex::from(40), Nanos::from_millis(402), slow.timeline_from(40, limited(1)));
+    let slower =
+        take(FrameIndex::from(40), Nanos::from_millis(402), slow.timeline_continued_at(40, limited(1)));
     assert_eq!(slower.due_time(41), Nanos::from_millis(1_402));
 }
 

@@ -1,24 +1,24 @@
-//! Frames that left sooner after the frames before them than planned.
+//! Finds frames that left ahead: nearer to the frames before them than planned.
 //!
 //! A sender that was held up and catches up sends more frames in some interval than the plan has in any interval of
 //! that length. A device that carries the plan may drop the surplus and is not to blame. The surplus is what a policer
-//! with the plan's rate and a bucket of [`SPACING_TOLERANCE`] would drop (GCRA, ITU-T I.371). A device with more room
-//! drops fewer frames. `bpf/send.bpf.c` counts live frames in the same way.
+//! with the plan's rate and a bucket of [`SPACING_TOLERANCE`] would drop (GCRA, ITU-T I.371). A device with a larger
+//! bucket drops fewer frames. `bpf/send.bpf.c` counts live frames in the same way.
 
-use packetrig_stats::result::SentAheadBurst;
+use packetrig_stats::result::CatchUpBurst;
 use packetrig_units::{MonoTime, Nanos};
 
 /// A frame may be this much nearer to earlier frames than planned: no sender and no device is more exact.
 pub(crate) const SPACING_TOLERANCE: Nanos = Nanos::from_micros(500);
 /// Frames that were sent early and are further apart than this belong to different bursts.
 const BURST_SEPARATION: Nanos = Nanos::from_millis(10);
-/// Maximum number of bursts that are stored separately. Beyond it, neighbours are joined.
+/// Maximum number of bursts that are stored separately. If there are more, neighbouring bursts are joined.
 const MAX_STORED_BURSTS: usize = 512;
 
-/// Bursts of frames that left ahead, in the order of time.
+/// Bursts of frames that left ahead of the planned spacing, in the order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct AheadBurstLog {
-    bursts: Vec<SentAheadBurst>,
+    bursts: Vec<CatchUpBurst>,
 }
 
 impl Default for AheadBurstLog {
@@ -29,7 +29,7 @@ impl Default for AheadBurstLog {
 }
 
 impl AheadBurstLog {
-    /// Adds frames that left ahead between two instants.
+    /// Adds frames that left ahead of the planned spacing between two instants.
     pub(crate) fn add_burst(&mut self, from: MonoTime, until: MonoTime, frames: u64) {
         if let Some(last) = self.bursts.last_mut()
             && from <= last.until + BURST_SEPARATION
@@ -42,31 +42,31 @@ impl AheadBurstLog {
         if self.bursts.len() == MAX_STORED_BURSTS {
             self.join_neighbours();
         }
-        self.bursts.push(SentAheadBurst { from, until, frames });
+        self.bursts.push(CatchUpBurst { from, until, frames });
     }
 
     fn join_neighbours(&mut self) {
-        let pairs = self.bursts.chunks(2).map(|pair| SentAheadBurst {
+        let pairs = self.bursts.chunks(2).map(|pair| CatchUpBurst {
             from: pair[0].from,
             until: pair[pair.len() - 1].until,
             frames: pair.iter().map(|burst| burst.frames).sum(),
         });
-        let joined: Vec<SentAheadBurst> = pairs.collect();
+        let joined: Vec<CatchUpBurst> = pairs.collect();
         self.bursts.clear();
         self.bursts.extend(joined);
     }
 
-    pub(crate) fn bursts(&self) -> Vec<SentAheadBurst> {
+    pub(crate) fn bursts(&self) -> Vec<CatchUpBurst> {
         self.bursts.clone()
     }
 }
 
-/// Detects frames that leave ahead.
+/// Detects frames that leave ahead of the planned spacing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AheadFrameDetector {
     /// Minimum lateness of a frame that keeps its distance from earlier frames.
     bar: Nanos,
-    /// Due time of the last frame, if it left ahead.
+    /// Due time of the last frame, if it left ahead of the planned spacing.
     ahead: Option<MonoTime>,
     log: AheadBurstLog,
 }
@@ -88,7 +88,7 @@ impl AheadFrameDetector {
         }
     }
 
-    pub(crate) fn bursts(&self) -> Vec<SentAheadBurst> {
+    pub(crate) fn bursts(&self) -> Vec<CatchUpBurst> {
         self.log.bursts()
     }
 }

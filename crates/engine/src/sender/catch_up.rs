@@ -1,13 +1,14 @@
 //! Brings a sender that was held up back to its schedule.
 //!
-//! A sender that is behind by more than [`ON_TIME_TOLERANCE`] sends at the planned rate and a quarter more until it is
-//! on time again: in every millisecond, not on average, so that a device with that reserve carries it.
+//! A sender that is behind by more than [`ON_TIME_TOLERANCE`] sends at 5/4 of the planned rate until it is on
+//! time again. It keeps to that rate in every millisecond, not on average, so that a device that can carry 5/4 of
+//! the plan loses nothing.
 //!
 //! A sender that loses more than a fifth of its time to short hold-ups cannot recover like that: it would fall behind
 //! faster than it catches up. As long as it loses that much, it catches up hold-ups of up to [`MAX_HOLD_UP`] at once.
 //!
-//! The rule uses a *lag*: the sender acts as if it were `lag` earlier, and the lag shrinks by a quarter of the time
-//! that passes. `bpf/send.bpf.c` implements the same rule for live frames.
+//! The rule uses a *lag*: the sender acts as if the time were earlier by the lag, and the lag shrinks by a quarter of
+//! the time that passes. `bpf/send.bpf.c` implements the same rule for live frames.
 
 use super::stalls::StallLog;
 use crate::clock::WAKE_UP_LEAD;
@@ -19,16 +20,16 @@ pub(crate) const ON_TIME_TOLERANCE: Nanos = Nanos::from_micros(10);
 /// A sender that is behind sends this fraction (1 / `CATCH_UP_DIVISOR`) faster than planned until it has caught up.
 pub(crate) const CATCH_UP_DIVISOR: u64 = 4;
 
-/// A sender that catches up sleeps only through waits longer than this.
+/// A sender that catches up sleeps only if it has to wait at least this long. It spins through shorter waits.
 const MIN_SLEEP_WAIT: Nanos = Nanos::from_millis(1);
 /// Time over which a sender adds up its hold-ups.
 pub(crate) const HOLD_UP_WINDOW: Nanos = Nanos::from_millis(100);
-/// Delay that a sender with too little processor time catches up at once.
+/// Longest delay that a sender with too little processor time catches up at once.
 pub(crate) const MAX_HOLD_UP: Nanos = Nanos::from_millis(10);
 
 /// Time that a sender lost to hold-ups, in windows of [`HOLD_UP_WINDOW`].
 #[derive(Clone, Debug, Default)]
-struct HoldUps {
+struct HoldUpMeter {
     window_start: MonoTime,
     /// Sum of the hold-ups in this window. At most [`MAX_HOLD_UP`] of each counts: the rest is caught up slowly.
     lost: Nanos,
@@ -38,8 +39,9 @@ struct HoldUps {
     is_starved: bool,
 }
 
-impl HoldUps {
-    /// Adds a delay beyond the lag. It may be the rest of an earlier one.
+impl HoldUpMeter {
+    /// Adds the delay of a frame beyond the lag. Only its growth since the last frame counts: the rest
+    /// is an earlier hold-up.
     fn add_delay(&mut self, excess: Nanos, now: MonoTime) {
         let elapsed = now.since(self.window_start);
         if elapsed > HOLD_UP_WINDOW {
@@ -60,12 +62,12 @@ pub(crate) struct SenderLag {
     /// Delay of the sender at `since`.
     lag: Nanos,
     since: MonoTime,
-    hold_ups: HoldUps,
+    hold_ups: HoldUpMeter,
     stalls: StallLog,
 }
 
 impl SenderLag {
-    /// Returns how far behind its schedule the sender must stay.
+    /// Returns how far behind its schedule the sender stays at `now`, so that it does not catch up too fast.
     pub(crate) fn current_lag(&self, now: MonoTime) -> Nanos {
         // The lag shrinks by a quarter of the time that passes, so the sender's clock runs at 5/4 while it catches up.
         let made_good = Nanos::new(now.since(self.since).as_u64() / CATCH_UP_DIVISOR);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Significant digits of the send-time histograms. Errors of send times need no higher resolution.
 const HISTOGRAM_DIGITS: u8 = 2;
 
-pub(super) struct StreamLane {
+pub(super) struct SenderStreamState {
     pub(super) spec: Arc<StreamSpec>,
     pub(super) frames: StreamFrames,
     /// Number after the last frame; `u64::MAX` if endless.
@@ -35,7 +35,7 @@ pub(super) struct StreamLane {
     pub(super) series: RateSeries,
 }
 
-impl StreamLane {
+impl SenderStreamState {
     pub(super) fn new(spec: Arc<StreamSpec>, streams: usize) -> Result<Self, Error> {
         let timeline = spec.timeline;
         let limited = matches!(timeline.shape, SendPattern::Within(_));
@@ -55,7 +55,7 @@ impl StreamLane {
         })
     }
 
-    /// Continues with this segment after being held.
+    /// Continues a held stream with this segment.
     pub(super) fn begin_segment(&mut self, segment: StreamSegment) {
         // Counts since the last start begin at zero. Counts of the whole run continue (decision 0009).
         if segment.starts_at_first_frame() {
@@ -79,7 +79,8 @@ impl StreamLane {
         }
     }
 
-    /// Writes the next frame, due at `due`, into `slot`; `None` if there is none.
+    /// Writes the next frame, due at `due`, into `slot`, and returns its length; `None` if the file reader
+    /// has no frame ready.
     pub(super) fn build_frame(
         &mut self,
         key: TagKey,
@@ -118,7 +119,7 @@ impl StreamLane {
     pub(super) fn is_over(&mut self, start: MonoTime, now: MonoTime) -> bool {
         self.counts.frames >= self.end
             || self.cutoff.is_some_and(|cutoff| now >= start + cutoff)
-            || self.frames.have_ended()
+            || self.frames.has_recording_ended()
     }
 
     /// Counts the unsent frames: the frames due by the stop, or all if the stream was not stopped. No
@@ -146,7 +147,7 @@ impl StreamLane {
     pub(super) fn live_counts(&self) -> StreamTxCounts {
         let frames = self.counts.frames - self.before_start.0;
         let bytes = self.counts.bytes - self.before_start.1;
-        // The last frame may belong to the start before.
+        // The last frame may belong to an earlier start.
         let last = self.counts.last.filter(|_| frames > 0);
         let since_start = SinceStart { frames, bytes, last, ..self.counts.since_start };
         StreamTxCounts { since_start, ..self.counts }

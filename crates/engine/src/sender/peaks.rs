@@ -27,8 +27,8 @@ impl SendingPeakWindow {
 
     fn add_frames(&mut self, at: MonoTime, frames: u64) {
         let number = at.as_nanos() / self.part.as_u64();
-        // No frame left between the latest slot and this one. At most all ten slots have to be cleared, however long
-        // the gap was.
+        // No frame left between the latest slot and this one. At most all ten slots have to be cleared, however
+        // long the gap was.
         let passed = number.saturating_sub(self.latest).min(SLOTS_PER_WINDOW as u64);
         for old in number.saturating_sub(passed) + 1..=number {
             self.sum -= std::mem::take(&mut self.parts[remainder_as_usize(old, SLOTS_PER_WINDOW)]);
@@ -63,8 +63,8 @@ impl SendingPeakMeter {
     /// Counts frames that left at unknown times between two instants, as if evenly.
     pub(crate) fn add_frames_evenly(&mut self, from: MonoTime, to: MonoTime, frames: u64) {
         let span = to.since(from).as_u64();
-        // There is one step for each part of the shortest window, but at most a thousand, so that a long
-        // pause costs little.
+        // There is one step for each slot of the shortest window (100 us), but at most a thousand, so that a
+        // long pause costs little.
         let steps = (span / 100_000).clamp(1, 1000);
         let mut counted = 0;
         for step in 1..=steps {

@@ -3,7 +3,8 @@
 use packetrig_wire::pattern::keyed_mix;
 use std::collections::BTreeSet;
 
-/// Condition under which a simulated fault happens. Positions count the frames that reach the fault, from 0.
+/// Condition under which a simulated fault happens. Positions count all frames that enter the link, from 0; for
+/// refusals, all frames that leave the transmit ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultChance {
     at: BTreeSet<u64>,
@@ -13,12 +14,12 @@ pub struct FaultChance {
 impl FaultChance {
     pub const NEVER: Self = Self { at: BTreeSet::new(), per_million: 0 };
 
-    /// Applies faults at these positions only.
+    /// The fault happens at these positions only.
     pub fn at_positions(positions: impl IntoIterator<Item = u64>) -> Self {
         Self { at: positions.into_iter().collect(), per_million: 0 }
     }
 
-    /// Applies faults at random: to this many of a million frames on average.
+    /// The fault happens at random: to this many of a million frames on average.
     pub const fn per_million(per_million: u32) -> Self {
         Self { at: BTreeSet::new(), per_million }
     }
@@ -30,7 +31,7 @@ impl FaultChance {
     }
 }
 
-/// Random numbers that depend only on the seed.
+/// Generator of random numbers; the same seed gives the same sequence on every machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeededDice {
     seed: u64,
@@ -42,7 +43,7 @@ impl SeededDice {
         Self { seed, rolls: 0 }
     }
 
-    /// Returns a number below `limit`, which must not be zero.
+    /// Returns the next random number below `limit`, which must not be zero.
     pub(crate) fn draw_number_below(&mut self, limit: u64) -> u64 {
         self.rolls += 1;
         // A hash of seed and roll number gives the same numbers on every platform.

@@ -5,12 +5,12 @@ use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Upper bound of the time that a held frame is kept, even if no other frames pass it.
+/// Longest additional delay of a held frame, even if no other frames pass it.
 pub const MAX_HOLD_AT: Nanos = Nanos::from_millis(100);
-/// Buffers reserved in advance, so that carrying a frame does not allocate.
+/// Frames for which the lists of a link have room from the start. The buffers themselves are allocated on first use.
 const RESERVED_BUFFERS: usize = 1024;
 
-/// A link in one direction. Faults apply in the order of the fields: a lost frame is not also duplicated.
+/// Properties of a link in one direction. Faults apply in the order of the fields: a lost frame is not also duplicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSpec {
     /// Speed of the line, including preamble and gap; `None` is infinitely fast.
@@ -18,12 +18,12 @@ pub struct LinkSpec {
     /// Length of the queue in front of the line, as transmission time.
     pub queue: Nanos,
     pub delay: Nanos,
-    /// Upper bound of additional delay, evenly distributed. It never reorders.
+    /// Upper bound of a random additional delay, evenly distributed. The additional delay never reorders frames.
     pub jitter: Nanos,
     pub loss: FaultChance,
     /// Frames with a flipped bit in byte `corrupt_byte`.
     pub corrupt: FaultChance,
-    /// Byte that is damaged, counted from the start, modulo the frame's length.
+    /// Index of the damaged byte, from 0; in a shorter frame, this index modulo the frame's length.
     pub corrupt_byte: usize,
     /// Frames that are held until `hold_for` other frames have passed, at most [`MAX_HOLD_AT`].
     pub hold: FaultChance,
@@ -36,7 +36,7 @@ pub struct LinkSpec {
 }
 
 impl Default for LinkSpec {
-    /// A perfect link without length.
+    /// A link without faults and without delay.
     fn default() -> Self {
         Self {
             rate: None,
@@ -67,7 +67,7 @@ pub struct LinkTruth {
     pub duplicated: Vec<u64>,
 }
 
-/// Arrival time, a number that keeps equal arrivals in order, and the buffer.
+/// A frame in flight: arrival time, a number that keeps frames with equal arrival in order, and index of the buffer.
 type FrameFlight = (MonoTime, u64, usize);
 
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl SimulatedLink {
         self.launched += 1;
     }
 
-    /// Gives the next frame that has arrived by `now` to `sink`, with its arrival time.
+    /// Gives the next frame that has arrived by `now` to `sink`, with its arrival time. Returns false if there is none.
     pub(super) fn deliver_frame(&mut self, now: MonoTime, sink: impl FnOnce(&[u8], MonoTime)) -> bool {
         // Held frames come first: their deadline may lie before the next regular arrival.
         while let Some(first) = self.held.iter().position(|held| held.deadline <= now) {
@@ -190,8 +190,8 @@ impl SimulatedLink {
         true
     }
 
-    /// Returns the next time at which something happens on the link. If a frame has arrived and waits for the receiver,
-    /// this time is not later than `now`.
+    /// Returns when the next frame arrives, is released, or makes room in the queue; `None` if nothing is pending. If a
+    /// frame has arrived and waits for the receiver, this time is not later than `now`.
     pub(super) fn next_event(&self, now: MonoTime) -> Option<MonoTime> {
         let arrival = self.flights.peek().map(|Reverse((arrival, ..))| *arrival);
         let deadlines = self.held.iter().map(|held| held.deadline);

@@ -1,4 +1,4 @@
-//! Simulated ports for the rig, on the real clock: a run with its threads and files, but without interfaces or rights.
+//! Simulated ports for the rig, on the real clock: a run has real threads and files, but no interfaces or privileges.
 
 use super::{LinkSpec, LinkTruth, SimLink, SimRx, SimTx};
 use crate::Error;
@@ -46,7 +46,7 @@ impl PortOpener for SimPorts {
     fn open_port(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let leaving: Vec<&SimulatedWire> = self.wires.iter().filter(|wire| wire.from == port.name).collect();
         let arriving = self.wires.iter().filter(|wire| wire.to == port.name);
-        // Frames enter all links, so the slowest one is the speed of the port.
+        // A frame enters all links that leave the port, so the slowest link sets the speed of the port.
         let line_rate = leaving.iter().filter_map(|wire| wire.spec.rate).min();
         let tx = SimTx::new(leaving.iter().map(|wire| wire.link.clone()).collect(), RealClock::new());
         let rx = SimRx::new(arriving.map(|wire| wire.link.clone()).collect(), RealClock::new());

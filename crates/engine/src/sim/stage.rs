@@ -6,14 +6,14 @@ use crate::port::WorkerClock;
 use crate::stream::{NextStep, StreamControl, StreamRx, StreamTx};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Time after which a sender that waits for its ring is polled again.
+/// Time after which senders and receivers are polled again if one of them still has work to do.
 const RING_POLL_INTERVAL: Nanos = Nanos::from_micros(1);
 
 /// All components of a simulation: clock, links, senders and receivers.
 pub struct SimulationStage<'a> {
-    /// Clock that all parts share.
+    /// Clock that all senders and receivers share.
     pub clock: VirtualClock,
-    /// Links between the parts; each ends at one of the receivers.
+    /// Links between senders and receivers; each link ends at one receiver.
     pub links: Vec<SimLink>,
     pub senders: Vec<&'a mut dyn StreamTx>,
     pub receivers: Vec<&'a mut dyn StreamRx>,
@@ -28,8 +28,8 @@ impl std::fmt::Debug for SimulationStage<'_> {
     }
 }
 
-/// Result of one round of steps.
-struct StageRound {
+/// Result of one step of every sender and receiver.
+struct SimulationRoundResult {
     busy: bool,
     senders_done: bool,
     next: Option<MonoTime>,
@@ -43,15 +43,15 @@ impl SimulationStage<'_> {
         self.senders.iter_mut().for_each(|sender| sender.apply_control(control));
     }
 
-    /// Runs until `until`, or until nothing is left to happen. Returns true if all senders are done and no frame is in
-    /// flight.
+    /// Runs until `until`, or until no further event is scheduled. Returns true if all senders are done and all frames
+    /// have left the links.
     pub fn run_until(&mut self, until: MonoTime) -> Result<bool, Error> {
         loop {
             let now = self.clock.now();
-            let before = self.moved_frames();
+            let before = self.count_moved_frames();
             let round = self.run_stage_round(now)?;
             // Time stands still while frames move: a frame that one step sends can be received at the same instant.
-            if self.moved_frames() != before {
+            if self.count_moved_frames() != before {
                 continue;
             }
             let look_again = round.busy.then(|| now + RING_POLL_INTERVAL);
@@ -61,15 +61,15 @@ impl SimulationStage<'_> {
                     self.clock.advance_to(until);
                     return Ok(false);
                 }
-                // Time advances by at least a nanosecond: a past event that no step takes must not
-                // stop the loop's time.
+                // Time advances by at least a nanosecond: otherwise a past event that no step handles
+                // would make this loop endless.
                 Some(next) => self.clock.advance_to(next.max(now + Nanos::new(1))),
             }
         }
     }
 
-    /// Returns the number of frames moved so far, in and out.
-    fn moved_frames(&self) -> u64 {
+    /// Returns how many frames have entered links so far, plus how many have left links.
+    fn count_moved_frames(&self) -> u64 {
         self.links
             .iter()
             .map(|link| link.lock_link())
@@ -77,8 +77,8 @@ impl SimulationStage<'_> {
             .sum()
     }
 
-    fn run_stage_round(&mut self, now: MonoTime) -> Result<StageRound, Error> {
-        let mut round = StageRound { busy: false, senders_done: true, next: None };
+    fn run_stage_round(&mut self, now: MonoTime) -> Result<SimulationRoundResult, Error> {
+        let mut round = SimulationRoundResult { busy: false, senders_done: true, next: None };
         for sender in &mut self.senders {
             let step = sender.send_due(now)?;
             round.senders_done &= step == NextStep::Done;
@@ -89,10 +89,10 @@ impl SimulationStage<'_> {
             }
         }
         for receiver in &mut self.receivers {
-            // The links determine when to look again.
+            // The time of the next step comes from the links, not from the receivers.
             round.busy |= receiver.receive_arrivals(now)? == NextStep::Busy;
         }
-        // An event that is due now has not been handled in this round: the loop looks again soon.
+        // An event that is due now was not handled in this round, so the next round follows after a microsecond.
         let events = self.links.iter().filter_map(|link| link.lock_link().next_event(now));
         let events = events.map(|at| if at > now { at } else { now + RING_POLL_INTERVAL });
         round.next = events.chain(round.next).min();

@@ -18,7 +18,7 @@ fn place() -> Place {
 /// (from, until, frames) in ms.
 fn found(place: &Place, from: u64, until: u64) -> Vec<(u64, u64, Option<u64>)> {
     let ms = |time: MonoTime| time.since(at(0)).as_u64() / 1_000_000;
-    let found = find_doubtful_times_in(&place.directory, at(from), at(until), Nanos::from_millis(1));
+    let found = find_tap_loss_periods_in(&place.directory, at(from), at(until), Nanos::from_millis(1));
     found.into_iter().map(|time| (ms(time.from), ms(time.until), time.frames)).collect()
 }
 
@@ -36,7 +36,7 @@ fn tap_losses_are_found_only_within_run_time() {
     // The rings are not read at the same time: a loss in one of them may be as late as now.
     log.report_losses(at(5100), at(5200), 12).unwrap();
     assert_eq!(found(&place, 5050, 5090), [(5000, 5200, Some(3))]);
-    log.end_log(at(6000), 13).unwrap();
+    log.close_loss_log(at(6000), 13).unwrap();
     assert_eq!(found(&place, 5500, 9000), [(5100, 6000, Some(1))], "its end is told, too");
     assert_eq!(found(&place, 6000, 9000), []);
 }
@@ -44,7 +44,10 @@ fn tap_losses_are_found_only_within_run_time() {
 #[test]
 fn a_tap_without_losses_leaves_nothing() {
     let place = place();
-    TapLossLog::create_loss_log_in(&place.directory, "t", at(1000)).unwrap().end_log(at(2000), 0).unwrap();
+    TapLossLog::create_loss_log_in(&place.directory, "t", at(1000))
+        .unwrap()
+        .close_loss_log(at(2000), 0)
+        .unwrap();
     assert_eq!(runtime_directory::list_names(&place.directory), Vec::<std::ffi::OsString>::new());
     assert_eq!(found(&place, 500, 3000), []);
 }
@@ -76,7 +79,7 @@ fn oldest_tap_losses_are_merged_without_losing_frames() {
 fn files_of_long_ended_taps_are_removed() {
     let place = place();
     let log = TapLossLog::create_loss_log_in(&place.directory, "old", at(1000)).unwrap();
-    log.end_log(at(2000), 5).unwrap();
+    log.close_loss_log(at(2000), 5).unwrap();
     let later = at(2001) + ENDED_TAP_FILE_LIFETIME;
     let living = TapLossLog::create_loss_log_in(&place.directory, "living", at(1000)).unwrap();
     drop(TapLossLog::create_loss_log_in(&place.directory, "new", later).unwrap());

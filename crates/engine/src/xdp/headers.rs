@@ -1,12 +1,13 @@
-//! Listens on an interface for headers: the program in the driver parses the common headers, stamps them, and delivers
-//! a record that identifies the flow. Of frames that it cannot parse it delivers the beginning.
+//! Listens on an interface for headers: a BPF program parses the common headers, stamps them, and delivers a record
+//! that identifies the flow. Of a frame that it cannot parse, it delivers the first bytes.
 //!
 //! `flow::parse::unified` interprets the record. The filter runs first, as for [`XdpTap`](super::XdpTap).
 //!
-//! Invariant: every frame that the filter accepts is delivered as a record or its beginning, or counted as dropped.
+//! Invariant: of every frame that the filter accepts, a record or the beginning is delivered, or it
+//! is counted as dropped.
 
 use super::stamp_kind_for;
-use super::tap::{XdpTapOptions, filter_translator};
+use super::tap::{XdpTapOptions, make_filter_translator};
 use crate::Error;
 use crate::packet::InterfaceMeter;
 use packetrig_plan::PortLocation;
@@ -15,18 +16,18 @@ use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netdev;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::xdp::meter::{KEPT_FRAME_BYTES, XdpMeter};
+use packetrig_sys::xdp::meter::{UNPARSED_FRAME_BYTES, XdpMeter};
 use packetrig_sys::xdp::rx::{FramesPassedToStack, XdpRxOptions};
 use packetrig_units::MonoTime;
 
-/// A record or the beginning of a frame.
+/// What is delivered of one frame: a record that identifies its flow, or its first bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct FrameHeader<'a> {
+pub struct HeaderRecord<'a> {
     /// The program's record, or the first bytes of the frame, without FCS.
     pub bytes: &'a [u8],
     /// Whether `bytes` is a record.
     pub is_record: bool,
-    /// Length of the frame on arrival.
+    /// Length of the whole frame on arrival, without FCS.
     pub full_len: usize,
     /// Time of arrival, as the program stamped it.
     pub at: MonoTime,
@@ -46,8 +47,8 @@ pub struct HeaderListener {
 }
 
 impl HeaderListener {
-    /// Starts to listen. Frames that the driver's program does not parse are delivered up to `snap_len`
-    /// bytes, by default 192.
+    /// Starts to listen on the interface at this location. Of frames that the BPF program does not parse, up to
+    /// `snap_len` bytes are delivered, by default 192.
     pub fn open_interface(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
@@ -56,13 +57,13 @@ impl HeaderListener {
         let features = netdev::read_xdp_features(&netns, link.index).unwrap_or_default();
         let rx = XdpRxOptions {
             native: features.native,
-            snap: options.snap_len.unwrap_or(KEPT_FRAME_BYTES),
+            snap: options.snap_len.unwrap_or(UNPARSED_FRAME_BYTES),
             pass: if options.pass { FramesPassedToStack::Everything } else { FramesPassedToStack::Nothing },
         };
         let rings = match &options.filter {
             None => XdpMeter::open_on_interface(&netns, link.index, &name, rx, None)?,
             Some(program) => {
-                let filter = filter_translator(&name, program)?;
+                let filter = make_filter_translator(&name, program)?;
                 XdpMeter::open_on_interface(&netns, link.index, &name, rx, Some(&filter))?
             }
         };
@@ -78,11 +79,11 @@ impl HeaderListener {
         })
     }
 
-    /// Gives available headers to `sink`, at most `most`; returns their number. Does not wait: the rings hold tens of
-    /// milliseconds of the fastest traffic.
-    pub fn receive_headers(&mut self, most: usize, sink: &mut dyn FnMut(FrameHeader<'_>)) -> usize {
+    /// Calls `sink` with the available headers, at most `most`; returns their number. Does not wait: the rings hold
+    /// tens of milliseconds of the fastest traffic.
+    pub fn receive_headers(&mut self, most: usize, sink: &mut dyn FnMut(HeaderRecord<'_>)) -> usize {
         let given = self.rings.receive_headers(most, &mut |frame| {
-            sink(FrameHeader {
+            sink(HeaderRecord {
                 bytes: frame.bytes,
                 is_record: frame.is_header,
                 full_len: frame.full_len,
@@ -93,18 +94,18 @@ impl HeaderListener {
         given
     }
 
-    /// Stops receiving: frames go to the kernel's stack uncounted. Headers in the rings are still delivered.
+    /// Stops receiving: later frames go to the kernel's stack uncounted. Headers in the rings are still delivered.
     pub fn stop_receiving(&mut self) -> Result<(), Error> {
         Ok(self.rings.stop_intake()?)
     }
 
-    /// Returns the frames that found their ring full so far.
+    /// Returns how many frames were dropped so far because their ring was full.
     pub fn ring_dropped(&self) -> u64 {
         self.rings.dropped_frames()
     }
 
-    /// Returns the counts of interface and rings. Frames that a filter rejected are in the interface's count and in
-    /// none of the rings', so the interface's count is absent then.
+    /// Returns the counts of interface and rings. With a filter, the number of arrived frames is absent: the interface
+    /// also counts frames that the filter rejects before the rings.
     pub fn read_counters(&mut self) -> RxCounters {
         let interface = self.meter.read_counters();
         RxCounters {

@@ -1,7 +1,7 @@
 //! Cuts the schedules of a port's streams into runs: frames of one stream and one size, evenly spaced, without another
 //! stream's frame due between them.
 //!
-//! Pure. Each run starts at the exact due time of its first frame, so nothing drifts however many there are.
+//! Pure. Each run starts at the exact due time of its first frame, so rounding errors do not add up over the runs.
 
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::SendPattern;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// Frames per run at most: few enough that `index * step` fits 64 bits.
 const MAX_FRAMES_PER_RUN: u64 = 1 << 14;
 
-/// A run of frames of one lane.
+/// A run: consecutive frames of one stream in one size. `lane` is the index of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PlannedRun {
+pub(super) struct PlannedFrameRun {
     pub(super) lane: usize,
     pub(super) size: FrameSize,
     /// Number of the first frame.
@@ -31,24 +31,24 @@ pub(super) struct PlannedRun {
 
 /// A stream and the number of its next frame.
 #[derive(Debug)]
-struct RunLane {
+struct RunPlannerStream {
     spec: Arc<StreamSpec>,
     next: u64,
 }
 
 /// Forms runs in the order in which they are due.
 #[derive(Debug)]
-pub(super) struct RunPlanner {
-    lanes: Vec<RunLane>,
+pub(super) struct FrameRunPlanner {
+    lanes: Vec<RunPlannerStream>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
     start: MonoTime,
 }
 
-impl RunPlanner {
+impl FrameRunPlanner {
     pub(super) fn new(streams: &[Arc<StreamSpec>], start: MonoTime) -> Self {
         let due = streams.iter().enumerate().filter(|(_, spec)| spec.timeline.total_frames() != Some(0));
         let due = due.map(|(lane, spec)| Reverse((start + spec.timeline.due_time(0), lane))).collect();
-        let lanes = streams.iter().map(|spec| RunLane { spec: Arc::clone(spec), next: 0 }).collect();
+        let lanes = streams.iter().map(|spec| RunPlannerStream { spec: Arc::clone(spec), next: 0 }).collect();
         Self { lanes, due, start }
     }
 
@@ -58,22 +58,22 @@ impl RunPlanner {
     }
 
     /// Returns the next run whose first frame is due before `until`. Frames due at or after it are left for later runs.
-    pub(super) fn next_run(&mut self, until: MonoTime) -> Option<PlannedRun> {
+    pub(super) fn next_run(&mut self, until: MonoTime) -> Option<PlannedFrameRun> {
         let Reverse((due, lane)) = *self.due.peek()?;
         if due >= until {
             return None;
         }
         // The lane is taken out, so that the heap's top is the next frame of another stream.
         self.due.pop();
-        // A run ends before another stream's next frame: the program sends runs one after another, so a longer one
-        // would delay that frame to its end.
+        // A run ends before another stream's next frame: the program sends runs one after another, so a longer run
+        // would delay that frame.
         let others = self.due.peek().map_or(until, |Reverse((other, _))| until.min(*other));
         let start = self.start;
-        let RunLane { spec, next } = &mut self.lanes[lane];
+        let RunPlannerStream { spec, next } = &mut self.lanes[lane];
         // Streams without a template were refused when the tables were compiled.
         let template = spec.source.template()?;
         let number = *next;
-        let count = frames_in_run(spec, template, number, start, others);
+        let count = count_frames_in_run(spec, template, number, start, others);
         let last = spec.timeline.due_time(number + count - 1);
         let span = last.saturating_sub(spec.timeline.due_time(number)).as_u64();
         // The mean distance within this run, in 2^-20 ns. Rounded down it is short by at most a sixty-fourth of a
@@ -84,12 +84,12 @@ impl RunPlanner {
         if spec.timeline.total_frames().is_none_or(|total| *next < total) {
             self.due.push(Reverse((start + spec.timeline.due_time(*next), lane)));
         }
-        Some(PlannedRun { lane, size: template.frame_size(number), number, count, due, step })
+        Some(PlannedFrameRun { lane, size: template.frame_size(number), number, count, due, step })
     }
 }
 
 /// Returns the number of frames, from `number` on, in a run that ends before `until`; at least one.
-fn frames_in_run(
+fn count_frames_in_run(
     spec: &StreamSpec,
     template: &FrameTemplate,
     number: u64,

@@ -13,12 +13,13 @@ use packetrig_wire::bpf::FilterProgram;
 /// Polling interval while nothing arrives. The rings hold tens of milliseconds of the fastest traffic, and the program
 /// stamps arrivals, so nothing depends on a fast reaction.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
-/// Polling interval where no frames are expected: a flood of misdelivered frames still fits the rings.
+/// Polling interval on a port where no frames are expected. Even then the rings have room for a
+/// flood of misdelivered frames.
 const IDLE_POLL_INTERVAL: Nanos = Nanos::from_millis(5);
 
 /// The receive half of a port on XDP.
 #[derive(Debug)]
-pub struct XdpFrames {
+pub struct XdpFrameReceiver {
     rings: XdpRx,
     meter: InterfaceMeter,
     stamp: StampKind,
@@ -27,8 +28,8 @@ pub struct XdpFrames {
     look_again: Nanos,
 }
 
-impl XdpFrames {
-    /// Creates the half; `stamp` tells where the program runs.
+impl XdpFrameReceiver {
+    /// Creates the half. `stamp` is the kind of its stamps: made in the driver or in the kernel's generic path.
     pub(crate) fn new(rings: XdpRx, meter: InterfaceMeter, stamp: StampKind) -> Self {
         Self { rings, meter, stamp, seen: 0, is_narrowed: false, look_again: POLL_INTERVAL }
     }
@@ -38,13 +39,13 @@ impl XdpFrames {
         Ok(self.rings.stop_intake()?)
     }
 
-    /// Returns the frames that found their ring full so far.
+    /// Returns how many frames were dropped so far because their ring was full.
     pub(super) fn ring_dropped(&self) -> u64 {
         self.rings.dropped_frames()
     }
 }
 
-impl FrameRx for XdpFrames {
+impl FrameRx for XdpFrameReceiver {
     fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let stamp = self.stamp;
         let given = self.rings.receive_frames(most, &mut |frame| {
@@ -69,7 +70,7 @@ impl FrameRx for XdpFrames {
         let interface = self.meter.read_counters();
         let ring_dropped = self.rings.dropped_frames();
         Ok(RxCounters {
-            // Frames that a filter rejected are in the interface's count and in none of the rings'.
+            // The interface also counts the frames that a filter rejects before the rings.
             arrived: interface
                 .filter(|_| !self.is_narrowed)
                 .map(|counters| self.meter.arrived_frames(&counters, self.seen + ring_dropped)),

@@ -1,10 +1,10 @@
-//! The transmit half at the frame level: an AF_XDP socket, for streams that live frames cannot reproduce.
+//! The transmit half through an AF_XDP socket, for streams that cannot be sent as live frames.
 //!
-//! A full queue never loses a frame: the next flush hands the frame over again. Frames that the kernel does not take
-//! for a second without a break (link down) are withdrawn and counted as refused.
+//! A full queue never loses a frame: the next flush tries it again. If the kernel takes no frame for a second (link
+//! down), the waiting frames are withdrawn and counted as refused.
 
 use crate::Error;
-use crate::packet::{ENETDOWN_ERRNO, InterfaceMeter, StallWatch, frames_lost_on_transmit};
+use crate::packet::{ENETDOWN_ERRNO, InterfaceMeter, StandstillTimer, frames_lost_on_transmit};
 use crate::port::FrameTx;
 use packetrig_stats::port::TxCounters;
 use packetrig_sys::xsk::{CopyMode, XskTx};
@@ -14,15 +14,15 @@ use packetrig_sys::xsk::{CopyMode, XskTx};
 pub struct SocketTx {
     socket: XskTx,
     meter: InterfaceMeter,
-    stall_watch: StallWatch,
+    stall_watch: StandstillTimer,
 }
 
 impl SocketTx {
     pub(crate) fn new(socket: XskTx, meter: InterfaceMeter) -> Self {
-        Self { socket, meter, stall_watch: StallWatch::default() }
+        Self { socket, meter, stall_watch: StandstillTimer::default() }
     }
 
-    /// Returns how frames leave the memory of this process.
+    /// Returns whether the kernel copies the frames or sends them from this process's memory.
     pub fn copy_mode(&self) -> CopyMode {
         self.socket.mode()
     }
@@ -68,7 +68,8 @@ impl FrameTx for SocketTx {
         let handed_over = counts.taken;
         Ok(TxCounters {
             handed_over,
-            // The kernel never completes faulty frames; they stay pending, so they are not among the refused.
+            // The kernel never completes frames that it finds faulty. They stay pending,
+            // so `counts.refused` lacks them.
             refused: counts.refused + self.socket.faulty_entries(),
             on_wire: interface.map(|counters| counters.tx_frames),
             dropped: interface.map(|counters| {

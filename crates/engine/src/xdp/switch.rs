@@ -1,7 +1,7 @@
 //! Chooses how a port sends: live frames, or an AF_XDP socket.
 //!
 //! The plan's needs are known when the port is opened. Whether the interface accepts live frames is known only when
-//! all ports are open, because the far end of a virtual cable may be one of them. So the choice is made then,
+//! all ports are open, because the other end of a virtual cable may be one of them. So the choice is made then,
 //! before any worker runs.
 //!
 //! Invariant: after the choice, the port's description names the method that sends its frames.
@@ -9,7 +9,7 @@
 use super::socket::SocketTx;
 use crate::Error;
 use crate::clock::RealClock;
-use crate::device::PortSite;
+use crate::device::PortInterfaceHandle;
 use crate::packet::{InterfaceMeter, PortHold};
 use crate::rig::HeldPort;
 use crate::sender::TestSender;
@@ -24,14 +24,15 @@ use packetrig_sys::xsk::{XskOptions, XskTx};
 use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Slots of a socket: some milliseconds of the fastest traffic, and little enough for an ordinary user to lock.
+/// Number of frame slots of a socket: about a millisecond at a million frames/s, in memory that an
+/// ordinary user may lock.
 const SOCKET_RING_SLOTS: usize = 1024;
 
-/// Holds the socket from its opening until its sender takes it.
+/// Passes the socket from the [`XdpHold`] that opened it to the [`XdpTransmitHalf`] that sends through it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SocketSlot(Arc<Mutex<Option<SocketTx>>>);
+pub(super) struct SocketHandover(Arc<Mutex<Option<SocketTx>>>);
 
-impl SocketSlot {
+impl SocketHandover {
     fn put_socket(&self, socket: SocketTx) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
     }
@@ -41,21 +42,21 @@ impl SocketSlot {
     }
 }
 
-/// The transmit half: sends live frames unless a socket is in the exchange when it is armed.
+/// The transmit half: sends live frames, unless `exchange` contains a socket when this half is armed.
 pub(super) struct XdpTransmitHalf {
     sender: Box<dyn StreamTx>,
-    exchange: SocketSlot,
+    exchange: SocketHandover,
 }
 
 impl XdpTransmitHalf {
-    pub(super) fn new(live: impl StreamTx + 'static, exchange: SocketSlot) -> Self {
+    pub(super) fn new(live: impl StreamTx + 'static, exchange: SocketHandover) -> Self {
         Self { sender: Box::new(live), exchange }
     }
 }
 
 impl XdpTransmitHalf {
-    /// Takes the socket, if there is one.
-    fn adopt_socket(&mut self) {
+    /// Sends through the socket from now on, if `exchange` contains one.
+    fn send_through_provided_socket(&mut self) {
         if let Some(socket) = self.exchange.take_socket() {
             self.sender = Box::new(TestSender::new(socket, RealClock::new()));
         }
@@ -64,14 +65,14 @@ impl XdpTransmitHalf {
 
 impl StreamTx for XdpTransmitHalf {
     fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
-        self.adopt_socket();
+        self.send_through_provided_socket();
         self.sender.arm_sender(job)
     }
 
     fn steered_sender(&mut self) -> Option<&mut dyn SteeredSender> {
-        // The choice is made before the sender is armed. Only the sender of a socket can be steered, so the
-        // choice must be known.
-        self.adopt_socket();
+        // Only a sender with a socket can be steered, so the socket is adopted first. It was opened before the sender
+        // is armed, if at all.
+        self.send_through_provided_socket();
         self.sender.steered_sender()
     }
 
@@ -106,9 +107,9 @@ pub(super) struct XdpHold {
     pub(super) netns: NetNs,
     pub(super) index: u32,
     pub(super) location: String,
-    /// Length of the longest frame it sends; `None` if it sends nothing.
+    /// Length of the longest frame that the port sends; `None` if the port sends nothing.
     pub(super) longest: Option<usize>,
-    pub(super) exchange: SocketSlot,
+    pub(super) exchange: SocketHandover,
     /// Description of the socket, if frames leave through one.
     pub(super) socket: Option<String>,
     pub(super) _promiscuous: Option<PromiscuousMode>,
@@ -116,8 +117,8 @@ pub(super) struct XdpHold {
 }
 
 impl XdpHold {
-    /// Opens a socket and hands it to the transmit half, which then sends through it. `reason` tells why frames do not
-    /// leave as live frames.
+    /// Opens a socket for the transmit half, which then sends through it. `reason` tells why frames do not leave as
+    /// live frames; `None` if the user requested the socket.
     pub(super) fn switch_to_socket(
         &mut self,
         features: XdpFeatures,
@@ -147,10 +148,10 @@ impl HeldPort for XdpHold {
         match netdev::read_xdp_features(&self.netns, self.index) {
             Ok(features) if !features.transmit => self.switch_to_socket(
                 features,
-                Some("the interface, or the far end of its cable, does not accept them"),
+                Some("the interface, or the other end of its cable, does not accept them"),
             ),
-            // The interface accepts live frames, or the kernel cannot tell. In the second case the far end's counters
-            // show whether frames arrive.
+            // The interface accepts live frames, or the kernel cannot tell. In the second case the counters of the
+            // receiving port show whether frames arrive.
             _ => Ok(()),
         }
     }
@@ -167,7 +168,7 @@ impl HeldPort for XdpHold {
         self.port.caveats().to_vec()
     }
 
-    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+    fn device_site(&self) -> Result<Option<PortInterfaceHandle>, Error> {
         Ok(Some(self.port.interface_site()?))
     }
 

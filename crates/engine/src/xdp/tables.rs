@@ -1,5 +1,5 @@
-//! Compiles streams into the tables of `bpf/send.bpf.c`: one shape per stream and frame size, its
-//! varying fields, its fills.
+//! Compiles streams into the tables of `bpf/send.bpf.c`: for each stream and frame size one shape (the layout of the
+//! frame), its varying fields, and its fill (the payload).
 //!
 //! Pure. Streams that exceed the program's limits are refused, with the reason.
 
@@ -11,7 +11,7 @@ use packetrig_sys::xdp::tx::{
 };
 use packetrig_units::{FrameSize, clamp_to_u32};
 use packetrig_wire::FrameTemplate;
-use packetrig_wire::parts::{OpenChecksum, TemplateParts, VaryingField};
+use packetrig_wire::parts::{PartialChecksum, TemplateParts, VaryingField};
 use packetrig_wire::pattern::FieldPattern;
 use packetrig_wire::tag::TagForm;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const MAX_SHAPES: usize = 1 << 17;
 #[derive(Debug, Default)]
 pub(super) struct CompiledTables {
     pub(super) tables: FrameTables,
-    /// Shapes of all frame sizes, by lane.
+    /// For each lane (stream), the index of the shape of every frame size.
     pub(super) shapes: Vec<BTreeMap<FrameSize, u32>>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn explain_live_refusal(number: u16, template: Option<&FrameTemplate>
     CompiledTables::default().compile_stream(0, number, template).err()
 }
 
-/// Columns of a field's change that come from its pattern.
+/// The part of a [`FieldChange`] that is computed from the pattern of the field.
 struct FieldValues {
     kind: FieldChangeKind,
     start: u128,
@@ -113,7 +113,7 @@ impl CompiledTables {
         let is_wide = end > window + 64;
         if is_wide && end != window + 128 {
             return Err(format!(
-                "the varying field at bit {} ({} bits) crosses a 64-bit window",
+                "the varying field at bit {} ({} bits) crosses a 64-bit window, so live frames cannot vary it",
                 field.at, field.bits
             ));
         }
@@ -235,7 +235,7 @@ fn check_limits(parts: &TemplateParts) -> Result<(), String> {
     }
 }
 
-fn compile_checksum(check: &OpenChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
+fn compile_checksum(check: &PartialChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
     if !check.start.is_multiple_of(2) {
         return Err("a checksum begins at an odd byte".into());
     }

@@ -1,12 +1,12 @@
 //! Listens on an interface through XDP, for captures at rates that the kernel's own receive path does not reach.
 //!
 //! The filter runs before the rings, so an unwanted frame costs next to nothing and goes on to the kernel's
-//! stack. Captured frames end here, unless the user wants them to go on. This tap neither locks the interface
-//! nor makes it quiet.
+//! stack. Captured frames do not reach the stack, unless the user requests it. This tap neither locks the
+//! interface nor makes it quiet.
 //!
 //! Invariant: a frame is delivered if and only if the filter accepts it.
 
-use super::XdpFrames;
+use super::XdpFrameReceiver;
 use crate::Error;
 use crate::packet::InterfaceMeter;
 use crate::port::{FrameRx, RxFrame};
@@ -25,7 +25,7 @@ use packetrig_wire::bpf::{EbpfInsn, FilterEndings, FilterProgram, ProgramRefusal
 pub struct XdpTapOptions {
     /// Filter of the frames to deliver; `None` delivers all.
     pub filter: Option<FilterProgram>,
-    /// Bytes needed of each frame.
+    /// Number of bytes that the caller needs of each frame; `None` means whole frames.
     pub snap_len: Option<u32>,
     /// Whether captured frames also go to the kernel's stack.
     pub pass: bool,
@@ -34,7 +34,7 @@ pub struct XdpTapOptions {
 /// An open XDP tap on an interface.
 #[derive(Debug)]
 pub struct XdpTap {
-    frames: XdpFrames,
+    frames: XdpFrameReceiver,
     offset: RealtimeOffset,
     is_up: bool,
 }
@@ -56,11 +56,11 @@ impl XdpTap {
         let rings = match &options.filter {
             None => XdpRx::open_on_interface(&netns, link.index, &name, rx, None)?,
             Some(program) => {
-                let filter = filter_translator(&name, program)?;
+                let filter = make_filter_translator(&name, program)?;
                 XdpRx::open_on_interface(&netns, link.index, &name, rx, Some(&filter))?
             }
         };
-        let frames = XdpFrames::new(
+        let frames = XdpFrameReceiver::new(
             rings,
             InterfaceMeter::start(&netns, link.index)?,
             super::stamp_kind_for(features),
@@ -68,7 +68,7 @@ impl XdpTap {
         Ok(Self { frames, offset: clock::measure_realtime_offset(), is_up: link.up })
     }
 
-    /// Returns the offset of the wall clock that the times of frames were computed with.
+    /// Returns the offset of the wall clock from the monotonic one when listening began.
     pub fn offset(&self) -> RealtimeOffset {
         self.offset
     }
@@ -78,20 +78,21 @@ impl XdpTap {
         self.is_up
     }
 
-    /// Stops receiving: frames go to the kernel's stack uncounted. Frames in the rings are delivered immediately, or
-    /// [`packetrig_sys::xdp::rx::MIN_FRAME_AGE_NS`] later.
+    /// Stops receiving: later frames go to the kernel's stack uncounted. Frames in the rings are delivered immediately,
+    /// or [`packetrig_sys::xdp::rx::MIN_FRAME_AGE_NS`] later if several processors receive.
     pub fn stop_receiving(&mut self) -> Result<(), Error> {
         self.frames.stop_receiving()
     }
 
-    /// Returns the frames that found their ring full so far.
+    /// Returns how many frames were dropped so far because their ring was full.
     pub fn ring_dropped(&self) -> u64 {
         self.frames.ring_dropped()
     }
 }
 
-/// Returns a function that translates a filter into the kernel's instructions, if that is possible.
-pub fn filter_translator<'a>(
+/// Returns a function that translates a filter into the kernel's instructions. Fails if the
+/// filter cannot be translated.
+pub fn make_filter_translator<'a>(
     name: &str,
     program: &'a FilterProgram,
 ) -> Result<impl Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction> + use<'a>, Error> {
@@ -106,7 +107,8 @@ fn untranslatable_filter_error(name: &str, reason: ProgramRefusal) -> Error {
     Error::Filter { expression: format!("the filter for {name}"), reason }
 }
 
-/// Translates the filter, with the kernel's instructions at its two ends.
+/// Translates the filter into the kernel's instructions. They end with `on_match` for accepted frames, and
+/// with `on_mismatch` for others.
 pub(super) fn translate_filter(
     program: &FilterProgram,
     on_match: &[BpfInstruction],

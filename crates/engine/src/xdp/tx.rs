@@ -1,14 +1,14 @@
-//! The transmit half at the stream level: plans runs a little ahead and reads the program's counters.
+//! The transmit half with live frames: plans runs a little ahead and reads the program's counters.
 //!
 //! The program never has more than [`RUN_LEAD_TIME`] of work ahead, so it stops soon after this process stops giving it
-//! runs. Under a lease it has at most [`MAX_AHEAD`] of work, and nothing that is due after the lease. Frames count in
-//! the second in which the counters show them, within [`RUN_PLAN_INTERVAL`] of leaving.
+//! runs. Under a lease it has at most [`MAX_AHEAD`] of work, and nothing that is due after the lease. The counters are
+//! read every [`RUN_PLAN_INTERVAL`]; all frames since the last reading count at the time of the latest one.
 
-use super::runs::RunPlanner;
+use super::runs::FrameRunPlanner;
 use super::tables::{self, CompiledTables};
 use crate::Error;
 use crate::gate::{MAX_AHEAD, SendGate};
-use crate::packet::{InterfaceClaim, InterfaceMeter};
+use crate::packet::{InterfaceMeter, ReservedInterface};
 use crate::sender::{
     AheadBurstLog, CATCH_UP_DIVISOR, HOLD_UP_WINDOW, LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE, MAX_HOLD_UP,
     ON_TIME_TOLERANCE, SPACING_TOLERANCE, SendingPeakMeter, StallLog,
@@ -31,7 +31,7 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u32, clamp_to_usize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The program gets its work this long in advance.
+/// The program gets runs at most this long before they are due.
 const RUN_LEAD_TIME: Nanos = Nanos::from_millis(20);
 /// Interval at which runs are planned and counters read.
 const RUN_PLAN_INTERVAL: Nanos = Nanos::from_millis(1);
@@ -39,7 +39,7 @@ const RUN_PLAN_INTERVAL: Nanos = Nanos::from_millis(1);
 /// less time per frame.
 const MAX_BATCH_TIME: Nanos = Nanos::from_micros(20);
 const HISTOGRAM_DIGITS: u8 = 2;
-/// The program catches up with its schedule by the rule of every other sender.
+/// The program catches up with its schedule according to the same rule as every other sender.
 pub(super) const LIVE_FRAME_PACE: LivePace = LivePace {
     slack_ns: ON_TIME_TOLERANCE.as_u64(),
     part: CATCH_UP_DIVISOR,
@@ -58,7 +58,7 @@ pub struct LiveSender {
     streams: Vec<Arc<StreamSpec>>,
     compiled: CompiledTables,
     live: Option<LiveTx>,
-    runs: Option<RunPlanner>,
+    runs: Option<FrameRunPlanner>,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
     gate: SendGate,
@@ -70,11 +70,11 @@ pub struct LiveSender {
     drained_at: Option<u64>,
     /// Whether the sending thread has ended, so that no more frames leave.
     ended: bool,
-    /// Error of the start, returned by the next step.
+    /// Error that occurred at the start; the next step returns it.
     trouble: Option<Error>,
     stalls: StallLog,
     ahead: AheadBurstLog,
-    /// Frames ahead that are in the log already.
+    /// Number of frames ahead that are in the log already.
     ahead_logged: u64,
     /// Due times of the runs that the program has not begun, the oldest first.
     waiting: VecDeque<MonoTime>,
@@ -84,7 +84,7 @@ pub struct LiveSender {
 }
 
 impl LiveSender {
-    pub(crate) fn new(claim: &InterfaceClaim, meter: InterfaceMeter) -> Result<Self, Error> {
+    pub(crate) fn new(claim: &ReservedInterface, meter: InterfaceMeter) -> Result<Self, Error> {
         Ok(Self {
             netns: NetNs::duplicate(&claim.netns)?,
             index: claim.link.index,
@@ -114,7 +114,7 @@ impl LiveSender {
 
     fn begin_sending(&mut self, start: MonoTime) -> Result<(), Error> {
         self.start = Some(start);
-        self.runs = Some(RunPlanner::new(&self.streams, start));
+        self.runs = Some(FrameRunPlanner::new(&self.streams, start));
         // Runs are planned before the thread starts, so that it finds work at once.
         self.push_due_runs(MonoTime::from_nanos(clock::monotonic_ns()))?;
         let name = format!("live-{}", self.location);
@@ -126,12 +126,12 @@ impl LiveSender {
 
     /// Stops permanently if the lease has expired.
     fn stop_if_lease_expired(&mut self, start: MonoTime, now: MonoTime) {
-        // Earlier there is nothing to stop, and the lease may be renewed by then.
+        // Until shortly before the start there is nothing to stop, and the lease may still be renewed.
         if self.stopped.is_some() || now + MAX_AHEAD < start {
             return;
         }
         let Some(since) = self.gate.shut_since(now, start) else { return };
-        // All frames left before the lease expired: nothing was cut off.
+        // All frames have been sent already, so the expired lease stops nothing.
         if self.has_sent_everything() {
             return;
         }
@@ -153,8 +153,8 @@ impl LiveSender {
         // The program takes runs in order, so those that it has begun are the oldest of `waiting`.
         let begun = self.waiting.len().saturating_sub(clamp_to_usize(waiting));
         self.waiting.drain(..begun);
-        // A program that is behind first sends frames that were due earlier, and it never has more than
-        // one grant to do.
+        // A program that is behind its schedule first sends older frames. Its lag is subtracted, so that it never has
+        // more work than one grant.
         let until =
             until - self.live.as_ref().map_or(Nanos::ZERO, |live| schedule_lag(live.read_progress(), now));
         self.waiting.front().map_or(until, |oldest| until.min(*oldest + RUN_LEAD_TIME))
@@ -167,7 +167,7 @@ impl LiveSender {
         let until = self.compute_grant_end(waiting, start, now);
         let Some(live) = &mut self.live else { return Ok(()) };
         let Some(runs) = &mut self.runs else { return Ok(()) };
-        // Only free places of the ring of runs are filled.
+        // No more runs are added than the ring of runs has free slots.
         for _ in waiting..MAX_WAITING_RUNS {
             let Some(run) = runs.next_run(until) else { break };
             let shape = self.compiled.shapes[run.lane].get(&run.size);
@@ -239,23 +239,24 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Returns whether the end of the lease kept frames of this lane from being sent.
+    /// Returns whether frames of this lane were not sent because the lease expired.
     fn is_cut_by_lease(&self, lane: usize) -> bool {
         let total = self.streams[lane].timeline.total_frames();
         self.lease_ended && total.is_none_or(|total| self.counted[lane].frames < total)
     }
 
-    fn lane_result(&self, lane: usize) -> SendResult {
+    fn build_stream_result(&self, lane: usize) -> SendResult {
         let spec = &self.streams[lane];
         let counts = self.counted[lane];
         let mut send_error = Latency::with_digits(HISTOGRAM_DIGITS);
         let mut stamp_bound = Latency::with_digits(HISTOGRAM_DIGITS);
         if let Some(live) = &self.live {
-            let errors = live.lane_error_histogram(clamp_to_u32(lane));
+            let errors = live.read_lane_error_histogram(clamp_to_u32(lane));
             fill_histogram(&mut send_error, &errors, counts.error_max_ns, 1.0);
-            let (bounds, longest) = live.hand_over_histogram();
+            let (bounds, longest) = live.read_batch_delay_histogram();
             let frames: u64 = bounds.iter().sum();
-            // Batches hold frames of all streams: each stream gets its share.
+            // A batch holds frames of all streams, so each stream gets a part of the histogram in
+            // proportion to its frames.
             let share = if frames == 0 { 0.0 } else { counts.frames as f64 / frames as f64 };
             fill_histogram(&mut stamp_bound, &bounds, longest, share);
         }
@@ -280,7 +281,7 @@ fn schedule_lag(progress: RunProgress, now: MonoTime) -> Nanos {
     Nanos::new(progress.lag_ns.saturating_sub(passed / CATCH_UP_DIVISOR))
 }
 
-/// Returns when a stream with a time limit stops sending, since the start.
+/// Returns, counted from the start, when a stream with a time limit stops sending; `None` without a limit.
 fn send_cutoff(spec: &StreamSpec) -> Option<Nanos> {
     let limited = matches!(spec.timeline.shape, SendPattern::Within(_));
     limited.then(|| spec.timeline.end_time()).flatten().map(|end| end + LATE_SENDING_GRACE)
@@ -322,7 +323,7 @@ fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64)
     }
 }
 
-/// Returns a power of two that takes about [`MAX_BATCH_TIME`] at this rate.
+/// Returns the number of frames per batch: a power of two, and no more than are planned within [`MAX_BATCH_TIME`].
 fn choose_batch_size(streams: &[Arc<StreamSpec>]) -> u32 {
     let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(MAX_BATCH_TIME)).sum();
     let most = clamp_to_u32(in_time).clamp(1, MAX_BATCH);
@@ -435,6 +436,6 @@ impl StreamTx for LiveSender {
     fn finish_sending(&mut self) -> Vec<SendResult> {
         // The thread ended in the last step; if it could not, that step returned the error.
         drop(self.end_thread());
-        (0..self.streams.len()).map(|lane| self.lane_result(lane)).collect()
+        (0..self.streams.len()).map(|lane| self.build_stream_result(lane)).collect()
     }
 }

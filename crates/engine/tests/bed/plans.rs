@@ -9,7 +9,7 @@ use packetrig_plan::{
     WantedMetrics,
 };
 use packetrig_stats::result::NodeResult;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::{FrameRate, Nanos, Rate};
 use packetrig_wire::header::HeaderKind;
 use std::collections::BTreeSet;
@@ -53,10 +53,10 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
     RigOptions {
         engine: None,
         run: String::new(),
-        terms: RunTerms { tag_key: super::KEY.0, capture_all, ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: super::KEY.0, capture_all, ..SharedRunOptions::default() },
         confirmed: BTreeSet::new(),
         capture_dir,
-        site: packetrig_engine::rig::RigSite::EveryPortHere,
+        site: packetrig_engine::rig::PlanPortLocations::EveryPortHere,
         gate: packetrig_engine::gate::SendGate::without_lease(),
     }
 }

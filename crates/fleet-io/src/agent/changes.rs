@@ -1,4 +1,4 @@
-//! Performs changes to a steered run on the data plane.
+//! Performs changes to a steered run (a run that can be changed while it sends) on the data plane.
 //!
 //! A change that cannot be made does not end the run. If a worker has died, the next sample of counts reports it.
 
@@ -19,7 +19,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
             Ok(change) => plane.apply_change(&change).err().map(|error| engine_error_to_fault(&error)),
             Err(fault) => Some(fault),
         };
-        // The plan grows only by changes that were made, so its stream numbers stay those of the controller.
+        // The plan grows only by changes that were made, so its streams have the same numbers as on the controller.
         if fault.is_none() {
             self.accept_change()?;
         }
@@ -35,8 +35,8 @@ impl<E: Endpoint> AgentShell<'_, E> {
         let done = match step {
             ChangeStep::Hold(steer) => return self.hold_streams_for_change(number, &steer),
             ChangeStep::Announce { held, at } => {
-                // From here on the change is final, even if it failed here: a plan that grows on one node grows on all
-                // (decision 0009).
+                // From here on the change is final, even if it failed on this node: if the plan grows on one node, it
+                // grows on all (decision 0009).
                 let fault = plane.announce_change(&held, at).err().map(|error| engine_error_to_fault(&error));
                 self.accept_change()?;
                 return Ok(Some(AgentEvent::Announced(number, fault)));
@@ -53,7 +53,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         steer: &PlanChange,
     ) -> Result<Option<AgentEvent>, NodeFault> {
         let plane = require_part(&mut self.plane)?;
-        // The growth stays a proposal until the change is announced or another one is read.
+        // The new streams stay a proposal until the change is announced or another change is read.
         let change = Self::read_plan_change(require_part(&mut self.plan)?, steer);
         let held = change
             .and_then(|change| plane.hold_for_change(&change).map_err(|error| engine_error_to_fault(&error)));
@@ -63,8 +63,8 @@ impl<E: Endpoint> AgentShell<'_, E> {
         }))
     }
 
-    /// Reads a change into the growth of the plan. This is the only place where the document of a change is
-    /// read on a node.
+    /// Reads the document of a change, and replaces it by what it adds to the plan. A node reads
+    /// such documents only here.
     fn read_plan_change(
         own: &mut NodePlan,
         change: &PlanChange,
@@ -79,7 +79,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
     }
 
     /// Accepts a change that is final. If the plan grows by it, this node may receive new streams from other nodes, so
-    /// the shifts between their clocks and this node's are set.
+    /// the differences between their clocks and this node's clock are set.
     fn accept_change(&mut self) -> Result<(), NodeFault> {
         let own = require_part(&mut self.plan)?;
         // Without a proposal the change left the plan as it is: there are no new streams and no new clocks.
@@ -97,7 +97,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         shifted.map_err(|error| self.record_failure(error))
     }
 
-    /// Returns the event for a change that is done or has failed, with the counts right after it.
+    /// Returns the event for a change that is done or has failed, with the counts right after the change.
     fn steered_event(
         &mut self,
         number: u64,

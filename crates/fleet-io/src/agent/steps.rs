@@ -2,7 +2,7 @@
 
 use super::{AgentShell, MAX_SAMPLE_INTERVAL, NodePlan, not_prepared_fault, require_part};
 use crate::membership::NodeMembership;
-use crate::pulse::{ProcessPulse, standstill_caveat};
+use crate::pulse::{StandstillWatcher, build_standstill_caveat};
 use packetrig_fleet::agent::AgentEvent;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{MessageBody, RunPreparation, SentTotal};
@@ -25,8 +25,8 @@ impl<E: Endpoint> AgentShell<'_, E> {
             Err(problems) => return self.record_failed_event(problems.into()),
         };
         let prepared = self.planes.prepare_plane(&own, Arc::clone(plan.plan.current()));
-        // The rig has checked the owner's permit. Only for a permitted run does this node keep results and compare
-        // clocks.
+        // `prepare_plane` has checked the owner's permit. Only for a permitted run does this node store
+        // results and compare clocks.
         if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
             && let Err(error) = member.begin_run(head, &own, plan.plan.current())
         {
@@ -53,9 +53,10 @@ impl<E: Endpoint> AgentShell<'_, E> {
             return Ok(Some(self.record_failed_event(error)));
         }
         self.is_armed = true;
-        // A further attempt continues with the same receivers, so the process is watched without a break.
+        // Another attempt uses the same receivers, so the watch for standstills of this process
+        // continues without a gap.
         if self.pulse.is_none() {
-            match ProcessPulse::start_watching() {
+            match StandstillWatcher::start_watching() {
                 Ok(pulse) => self.pulse = Some(pulse),
                 Err(error) => return Err(error.to_fault()),
             }
@@ -66,7 +67,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
             return Err(error.to_fault());
         }
         // This waits for the first series of clock probes. The start time and the times of other senders are converted
-        // with this fit, so the controller gets it before it confirms a start.
+        // with the clock fit from these probes, so the controller gets the fit before it confirms a start.
         let clock = self.membership.as_mut().and_then(NodeMembership::compare_clocks);
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
             self.post_to_controller(MessageBody::Clock(head, Box::new(clock)));
@@ -82,7 +83,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
             Ok(mut result) => {
                 // A process that was stopped cannot have noticed its losses, so the result gets a caveat.
                 let standstills = self.pulse.take().map(|pulse| pulse.standstills());
-                result.caveats.extend(standstill_caveat(
+                result.caveats.extend(build_standstill_caveat(
                     &standstills.unwrap_or_default(),
                     &name,
                     result.started,

@@ -1,9 +1,9 @@
-//! Checks the addresses of a controller's clock before a node asks them.
+//! Checks the addresses of a controller's clock server before a node sends probes to them.
 
 use packetrig_fleet::message::ClockServer;
 use std::net::{IpAddr, SocketAddr};
 
-/// Maximum number of addresses of the controller's clock.
+/// Maximum number of addresses of the controller's clock server.
 const MAX_CLOCKS: usize = 64;
 /// First port that is not reserved for services.
 const FIRST_FREE_PORT: u16 = 1024;

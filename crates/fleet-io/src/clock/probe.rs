@@ -6,11 +6,12 @@
 //! | mark   | number | heard   | answered| seal (HMAC/2)   |
 //! +--------+--------+---------+---------+-----------------+
 //! ```
-//! Big-endian; times are nanoseconds of the controller's monotonic clock. A question has the number of its node's key
-//! in the field `heard`, and zero in the field `answered`.
+//! Big-endian; times are nanoseconds of the controller's monotonic clock. `mark` tells questions from answers; `seal`
+//! is the first half of an HMAC-SHA256 over the fields before it. A question has the number of its node's key in the
+//! field `heard`, and zero in the field `answered`.
 //!
-//! Each node has its own key, derived from the controller's key and the node's name. So a node with its own key cannot
-//! falsify the clock comparison of another node.
+//! Each node has its own key, derived from the controller's key and the node's name. So a node cannot falsify the clock
+//! comparison of another node.
 
 use hmac::{Hmac, KeyInit, Mac};
 use packetrig_fleet::message::ClockKey;
@@ -24,7 +25,7 @@ const PROBE_SEAL_BYTES: usize = 16;
 const CLOCK_QUESTION_MAGIC: [u8; 8] = *b"prigask1";
 const CLOCK_ANSWER_MAGIC: [u8; 8] = *b"prigans1";
 
-/// A question or an answer.
+/// A question of a node or the controller's answer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockProbe {
     Question { number: u64, key_number: u64 },
@@ -46,16 +47,16 @@ impl ClockProbe {
         for (place, value) in bytes[8..32].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&value.to_be_bytes());
         }
-        let seal = seal_mac(key, &bytes[..32]).finalize().into_bytes();
+        let seal = keyed_mac_of(key, &bytes[..32]).finalize().into_bytes();
         bytes[32..].copy_from_slice(&seal[..PROBE_SEAL_BYTES]);
         bytes
     }
 
-    /// Reads a probe; `None` for bytes that are not sealed with `key`.
+    /// Decodes a probe; `None` for bytes that are not a probe, or whose seal was not made with `key`.
     pub(super) fn from_sealed_bytes(bytes: &[u8], key: &ClockKey) -> Option<Self> {
         let bytes: &[u8; CLOCK_PROBE_BYTES] = bytes.try_into().ok()?;
         // The HMAC is truncated to its first half, which RFC 2104 (section 5) allows. It is compared in constant time.
-        seal_mac(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
+        keyed_mac_of(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
         let number = word_at(bytes, 8)?;
         // The seal covers the mark, so a question that is sent back cannot pass for an answer.
         match bytes[..8].try_into().ok()? {
@@ -82,7 +83,7 @@ fn word_at(bytes: &[u8; CLOCK_PROBE_BYTES], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().copied().map(u64::from_be_bytes)
 }
 
-/// The number of a node's key.
+/// Returns the number of a node's key: 8 bytes of the hash of the node's name.
 pub(super) fn key_number(node: &NodeName) -> u64 {
     // The number is not secret: it only tells the responder which key it has to derive.
     Sha256::digest(node.0.as_bytes()).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -93,10 +94,10 @@ pub(super) fn derive_numbered_key(controller: &ClockKey, key_number: u64) -> Clo
     let mut text = *b"packetrig clock 1 ........";
     // The text makes these keys different from all other keys that are derived from the controller's key.
     text[18..].copy_from_slice(&key_number.to_be_bytes());
-    ClockKey(seal_mac(controller, &text).finalize().into_bytes().into())
+    ClockKey(keyed_mac_of(controller, &text).finalize().into_bytes().into())
 }
 
-fn seal_mac(key: &ClockKey, bytes: &[u8]) -> Hmac<Sha256> {
+fn keyed_mac_of(key: &ClockKey, bytes: &[u8]) -> Hmac<Sha256> {
     // A key of 32 bytes fits into one block of 64 bytes, so it is used as it is.
     let mut block = [0; 64];
     block[..key.0.len()].copy_from_slice(&key.0);

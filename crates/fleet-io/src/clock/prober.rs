@@ -1,8 +1,8 @@
-//! The node's side: asks the controller's clock again and again during a run.
+//! Compares the clock of a node with the controller's during a run: sends clock probes and evaluates the answers.
 //!
-//! A quick series comes first, so that a run can be armed at once. Then a probe follows every quarter of a second,
-//! which shows the drift between the clocks. All addresses of the controller are tried; the fastest one is kept. The
-//! timeout for an answer grows until an answer arrives, so that it also suits a distant controller.
+//! A quick series comes first, so that a run can be armed at once. Then a probe follows every quarter of a second;
+//! these probes show the drift between the clocks. All addresses of the controller are tried, and the fastest one is
+//! used. The timeout for an answer grows until an answer arrives, so that it also suits a distant controller.
 
 use super::probe::{CLOCK_PROBE_BYTES, ClockProbe};
 use crate::agent::now;
@@ -16,11 +16,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Probes of the first series.
+/// Number of probes in the first series.
 const FIRST_SERIES_PROBES: u64 = 64;
 /// Interval between two probes after the first series.
 const CLOCK_PROBE_INTERVAL: Nanos = Nanos::from_millis(250);
-/// Longest time that a series may take. With a distant controller it has fewer probes.
+/// Longest time that a series may take. With a distant controller, a series has fewer probes.
 const MAX_FIRST_SERIES_TIME: Nanos = Nanos::from_millis(300);
 /// First timeout for an answer.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(20);
@@ -44,7 +44,7 @@ struct ProberState {
     probes: ClockComparison,
     /// True once the current series is over.
     is_settled: bool,
-    /// Number of probes of the final series that were requested and not sent yet.
+    /// Number of probes of a requested final series; 0 once the thread has begun that series.
     burst: u64,
     over: bool,
 }
@@ -70,7 +70,8 @@ impl ClockProber {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Waits for the end of the first series, `within` at most. Returns the current fit; `None` without enough answers.
+    /// Waits for the end of the current series, for at most `within`. Returns the fit of all probes so far; `None` if
+    /// too few probes were answered.
     pub fn wait_for_fit(&self, within: Nanos) -> Option<ClockFit> {
         let changed = &self.shared.changed;
         let waited = changed
@@ -78,11 +79,11 @@ impl ClockProber {
         waited.unwrap_or_else(PoisonError::into_inner).0.probes.fit_clock()
     }
 
-    /// Requests a final quick series and waits for its end, `within` at most. Returns the fit of all probes.
+    /// Requests a final quick series and waits for its end, for at most `within`. Returns the fit of all probes of the
+    /// run; `None` if too few were answered.
     pub fn measure_final_fit(&self, within: Nanos) -> Option<ClockFit> {
         let mut state = self.shared.lock_prober_state();
-        // The node's result waits for this series, so the series is short: the probes of the whole run are
-        // there already.
+        // The node's result waits for this series, so the series is short. It only adds to the probes of the whole run.
         state.burst = FIRST_SERIES_PROBES / 4;
         state.is_settled = false;
         drop(state);
@@ -137,8 +138,8 @@ impl ClockProbeLoop<'_> {
         }
     }
 
-    /// Connects to all addresses of the controller and returns the socket of the one that answers fastest. Tries until
-    /// one answers; `None` if the prober is stopped before.
+    /// Connects to all addresses of the controller and returns the socket of the one that answers fastest. Tries again
+    /// until an address answers; `None` if the prober is stopped first.
     fn connect_to_fastest_address(&mut self) -> Option<UdpSocket> {
         // An address without a route from this machine fails at `connect` and is left out.
         let sockets: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| connect_socket(*to)).collect();
@@ -162,7 +163,7 @@ impl ClockProbeLoop<'_> {
             std::thread::sleep(FIRST_TIMEOUT);
             timeout = (timeout * 2).min(MAX_ANSWER_TIMEOUT);
             for socket in &sockets {
-                // The chosen socket keeps its timeout, because later probes take the same path.
+                // The socket that is chosen keeps this timeout, because its later probes take the same path.
                 socket.set_read_timeout(Some(timeout)).ok()?;
             }
         }
@@ -175,7 +176,7 @@ impl ClockProbeLoop<'_> {
         }
     }
 
-    /// Sends one probe and waits for its answer.
+    /// Sends one probe and waits for its answer; `None` if no answer arrives in time.
     fn exchange_probe(&mut self, socket: &UdpSocket) -> Option<ClockExchange> {
         // No number is used twice, so a late answer cannot pass for the current one.
         self.number += 1;

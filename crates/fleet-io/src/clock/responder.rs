@@ -1,4 +1,5 @@
-//! The controller's side: answers probes with the times of their arrival and of the answer, by the controller's clock.
+//! Answers clock probes on the controller. Each answer has two times of the controller's clock: when the probe arrived
+//! and when it was answered.
 
 use super::probe::{ClockProbe, derive_numbered_key, key_number, parse_key_number};
 use crate::agent::now;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Answers probes until it is dropped.
+/// Answers clock probes until this value is dropped.
 #[derive(Debug)]
 pub struct ClockResponder {
     server: ClockServer,
@@ -24,7 +25,7 @@ pub struct ClockResponder {
 
 impl ClockResponder {
     /// Starts to answer probes at a free port of every address of this machine. Probes must be sealed with a key that
-    /// [`with_node_key`] derived from `key`. `identity` names this machine's clock.
+    /// [`clock_server_with_node_key`] derived from `key`. `identity` names this machine's clock.
     pub fn start_responding(key: ClockKey, identity: String) -> Result<Self, Error> {
         // A socket at `::` receives IPv4 as well, unless the sysctl `bindv6only` is
         // set. A kernel without IPv6 refuses it.
@@ -47,14 +48,15 @@ impl ClockResponder {
         Ok(Self { server, over, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Addresses of the responder, with the controller's own key. Nodes must get it only through [`with_node_key`].
+    /// Addresses of the responder, with the controller's own key. A node must never get this key: [`clock_server_with_node_key`]
+    /// replaces it by the node's own key.
     pub fn server(&self) -> &ClockServer {
         &self.server
     }
 }
 
 /// Returns the description of the clock server for one node, with a key that only this node gets.
-pub fn with_node_key(server: &ClockServer, node: &NodeName) -> ClockServer {
+pub fn clock_server_with_node_key(server: &ClockServer, node: &NodeName) -> ClockServer {
     let key_number = key_number(node);
     ClockServer { key: derive_numbered_key(&server.key, key_number), key_number, ..server.clone() }
 }

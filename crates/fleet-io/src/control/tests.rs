@@ -2,7 +2,7 @@ use super::*;
 use packetrig_fleet::controller::RunLimits;
 use packetrig_fleet::fabric::Error as FabricError;
 use packetrig_fleet::message::{PlanHash, RunId, RunPreparation};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 
 /// Nodes that answer every command at once. While they run, only the first one sends samples.
 struct AnsweringNodes {
@@ -89,8 +89,11 @@ const SILENCE: Nanos = Nanos::from_millis(500);
 fn process_stopped_during_a_message_blames_no_node() {
     let head =
         MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") };
-    let preparation =
-        RunPreparation { document: "p".into(), terms: RunTerms::default(), ..RunPreparation::default() };
+    let preparation = RunPreparation {
+        document: "p".into(),
+        terms: SharedRunOptions::default(),
+        ..RunPreparation::default()
+    };
     let nodes = ["a", "b"].map(|name| NodeName(name.into()));
     let limits = RunLimits { silence: SILENCE, ..RunLimits::for_local(Nanos::from_millis(100)) };
     let machine = ControllerMachine::new(head, preparation, &nodes, limits);

@@ -1,7 +1,7 @@
-//! Takes segments of results from the fabric, stores them, and confirms them to the fabric.
+//! Receives segments of the nodes' results from the fabric, stores them, and confirms them to the fabric.
 //!
-//! Segments that wait are stored together: the time for the disk does not grow with the number of nodes they came from.
-//! [`reading`] decides which runs are read.
+//! Waiting segments are stored together, so that the number of writes to the disk does not grow with the number of
+//! nodes. [`reading`] decides for which runs segments are received.
 //!
 //! Invariant: a segment is confirmed to the fabric only after the store has stored it.
 
@@ -13,12 +13,12 @@ pub(super) use reading::OtherRuns;
 
 use crate::error::{Error, ignore_failure};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, SegmentDelivery, SegmentId};
+use packetrig_fleet::fabric::{self, RecordStore, ResultReceiver, SegmentDelivery, SegmentId};
 use packetrig_fleet::message::StoredWatermark;
 use packetrig_report::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::Nanos;
-use reading::RunReading;
+use reading::RunReadingState;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use std::thread::{Builder, JoinHandle};
 const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Maximum number of segments that are stored together.
 const MAX_SEGMENTS_STORED_TOGETHER: usize = 64;
-/// Segments are stored together until they have this many bytes.
+/// A batch gets no further segment once its segments have this many bytes together.
 const SEGMENT_BATCH_BYTES: usize = 16 << 20;
 
 /// Permanent store of segments.
 pub trait ResultStore: Send {
     /// Stores segments; storing a segment twice does no harm. An error with one segment does not affect the others.
     fn store_segments(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
-    /// Returns whether this store has the run: late results of it belong here.
+    /// Returns whether this store has the run. If it has, late results of the run belong here.
     fn knows_run(&self, run: &RunId) -> bool;
 }
 
@@ -50,7 +50,7 @@ pub struct ReceivedSegment {
 /// Outcome of storing several segments together.
 #[derive(Debug, Default)]
 pub struct StoredBatch {
-    /// One for each segment, in order.
+    /// One outcome for each segment, in the order of the segments.
     pub outcomes: Vec<Result<(), ResultStoreError>>,
     /// New state of each part of a run that got segments.
     pub parts: Vec<StoredPart>,
@@ -66,23 +66,23 @@ pub enum ResultStoreError {
     Unreadable(String),
 }
 
-/// Part of a node in an attempt of a run, as far as it is stored.
+/// Results of one node in one attempt of a run, as far as they are stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredPart {
     pub node: NodeName,
     /// The run, the attempt, and the first number that is not stored. The node may delete the segments below it.
     pub mark: StoredWatermark,
     pub contents: PartContents,
-    /// Sentence about a late result, if the report of its run was written again with it.
+    /// Sentence that a late result was added to the report of its run; `None` if no report was written again.
     pub completed: Option<String>,
 }
 
-/// Contents of a part that is stored to its end; empty before its last segment is stored.
+/// Contents of a part (the results of one node in an attempt); empty until all its segments are stored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartContents {
-    /// The node's result, when all of it is stored and it reached its end.
+    /// The node's result; `None` if segments are missing, or if the node did not finish.
     pub result: Option<Arc<NodeResult>>,
-    /// Present if the whole part is stored and has no result, because the node did not finish.
+    /// How far the node came, if it did not finish: then its segments are all stored, but contain no result.
     pub cut_short: Option<UnfinishedPart>,
     /// Losses in the node's results, known once its last segment is stored.
     pub doubts: Vec<String>,
@@ -90,7 +90,7 @@ pub struct PartContents {
     pub elsewhere: Vec<String>,
 }
 
-/// End of a node's part without a result: the reason, and the last known counts.
+/// A node that did not finish: the reason, and its last known counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnfinishedPart {
     pub reason: Option<String>,
@@ -130,7 +130,7 @@ impl UnfinishedPart {
 impl fmt::Display for UnfinishedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.counted.map(|KnownFrameCounts { sent, received }| {
-            format!("{sent} frames sent and {received} received at its last known count")
+            format!("frames at its last known count: {sent} sent, {received} received")
         });
         let words: Vec<String> = self.reason.clone().into_iter().chain(counted).collect();
         if words.is_empty() {
@@ -162,17 +162,17 @@ pub(super) struct SegmentCollector {
 }
 
 impl SegmentCollector {
-    pub(super) fn start_collecting<I: ResultInlet + 'static, R: RecordStore + 'static>(
+    pub(super) fn start_collecting<I: ResultReceiver + 'static, R: RecordStore + 'static>(
         incoming: I,
         store: Box<dyn ResultStore>,
         others: OtherRuns<R>,
     ) -> Result<Self, Error> {
-        // The channel is unbounded: the collector must not wait for a reader, which may be between two runs.
+        // The channel is unbounded: the collector must not wait for the executor, which reads no events between runs.
         let (event_sender, events) = unbounded();
         let (wanted, wanted_runs) = unbounded();
         let over = Arc::new(AtomicBool::new(false));
         let is_drained = Arc::new(AtomicBool::new(false));
-        let reading = RunReading::new(incoming, others, Arc::clone(&is_drained));
+        let reading = RunReadingState::new(incoming, others, Arc::clone(&is_drained));
         let is_over = Arc::clone(&over);
         let thread = Builder::new()
             .name("collector".to_owned())
@@ -192,7 +192,7 @@ impl SegmentCollector {
         self.is_drained.load(Ordering::Acquire)
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, without waiting for one.
     pub(super) fn next_event(&self) -> Option<CollectorEvent> {
         self.events.try_recv().ok()
     }
@@ -202,21 +202,21 @@ impl Drop for SegmentCollector {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // The fabric delivers segments that were not confirmed again, to the next collector.
+            // The fabric delivers unconfirmed segments once more, to the next collector.
             drop(thread.join());
         }
     }
 }
 
-fn collect_segments<I: ResultInlet, R: RecordStore>(
-    mut reading: RunReading<I, R>,
+fn collect_segments<I: ResultReceiver, R: RecordStore>(
+    mut reading: RunReadingState<I, R>,
     mut store: Box<dyn ResultStore>,
     event_sender: &Sender<CollectorEvent>,
     wanted_runs: &Receiver<RunId>,
     over: &AtomicBool,
 ) {
     while !over.load(Ordering::Acquire) {
-        reading.read_wanted_runs(wanted_runs, &*store);
+        reading.update_run_reading(wanted_runs, &*store);
         let incoming = &mut reading.incoming;
         let deliveries = take_waiting_segments(incoming);
         let mut events = take_refusal_events(incoming);
@@ -232,13 +232,13 @@ fn collect_segments<I: ResultInlet, R: RecordStore>(
 }
 
 /// Takes the waiting segments, up to the maximum that is stored together. Waits only for the first one.
-fn take_waiting_segments<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Token>> {
+fn take_waiting_segments<I: ResultReceiver>(incoming: &mut I) -> Vec<SegmentDelivery<I::Token>> {
     let mut deliveries = Vec::new();
     let mut bytes = 0;
     let mut within = END_CHECK_INTERVAL;
     while deliveries.len() < MAX_SEGMENTS_STORED_TOGETHER && bytes < SEGMENT_BATCH_BYTES {
         let Some(delivery) = incoming.receive_segment(within) else { break };
-        // This is checked before the next segment, so a batch exceeds its bound by at most one segment.
+        // The size is checked before each segment is added, so a batch exceeds its limit by at most one segment.
         bytes += delivery.body.len();
         deliveries.push(delivery);
         within = Nanos::ZERO;
@@ -247,7 +247,7 @@ fn take_waiting_segments<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDeliver
 }
 
 /// Returns events for the segments that the fabric refused, and for the problems that it met, since the last call.
-fn take_refusal_events<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
+fn take_refusal_events<I: ResultReceiver>(incoming: &mut I) -> Vec<CollectorEvent> {
     let why = "they have no valid name, or no valid signature of that node";
     let refused = incoming.take_refused_counts().into_iter();
     let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
@@ -264,7 +264,7 @@ fn take_refusal_events<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> 
 }
 
 /// Stores segments together. Confirms the segments that are stored or can never be stored.
-fn store_deliveries<I: ResultInlet>(
+fn store_deliveries<I: ResultReceiver>(
     incoming: &mut I,
     store: &mut dyn ResultStore,
     deliveries: Vec<SegmentDelivery<I::Token>>,

@@ -1,5 +1,6 @@
-//! Times that the nodes of a controller's latest runs needed to acknowledge a commit. The first run of a controller
-//! knows only the round trip of an idle fleet, so its start uses the normal lead time. Later runs use measured times.
+//! Times that the nodes of a controller's latest runs needed to acknowledge a commit. Before its first run, a
+//! controller knows only the round trip of an idle fleet, so this run uses the normal lead time (time from the choice
+//! of the start time until the start). Later runs use measured times.
 //!
 //! If a lead time turns out to be too short, the run makes another attempt with twice the lead time; it does not fail.
 
@@ -9,11 +10,11 @@ use packetrig_report::outcome::RunState;
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
-/// Maximum number of runs that are remembered.
+/// Maximum number of runs whose commit times are used.
 const MAX_REMEMBERED_RUNS: usize = 8;
-/// The lead time beyond the guard is this many times the slowest commit, because the next commit may take longer.
+/// The lead time minus the guard is this many times the slowest commit, because the next commit may take longer.
 const COMMIT_TIME_FACTOR: u64 = 4;
-/// Minimum lead time beyond the guard.
+/// Minimum of the lead time minus the guard.
 const MIN_START_MARGIN: Nanos = Nanos::from_millis(15);
 
 /// Commit times of the latest runs, newest first.
@@ -45,14 +46,14 @@ impl CommitTimes {
     }
 
     /// Returns these limits, with a lead time from the latest commits if that is shorter.
-    pub(super) fn shorten_lead(&self, limits: RunLimits) -> RunLimits {
+    pub(super) fn limits_with_measured_lead(&self, limits: RunLimits) -> RunLimits {
         // The slowest commit counts, not the mean: one late node makes the whole start late.
         let Some(slowest) = self.0.iter().max() else { return limits };
         let beyond_guard =
             Nanos::new(slowest.as_u64().saturating_mul(COMMIT_TIME_FACTOR)).max(MIN_START_MARGIN);
         let lead = limits.lead.min(limits.guard + beyond_guard);
-        // Arming is one round of messages, on machines that are as busy as now. If commit times are known,
-        // arming need not stand for three rounds.
+        // The time to arm also sets a minimum for the lead time. With known commit times, twice that time is enough;
+        // without them it is three times.
         RunLimits { lead, arming_rounds: 2, ..limits }
     }
 }
@@ -84,7 +85,7 @@ mod tests {
         for commits_of_run in runs {
             commits.add_run(&run(commits_of_run));
         }
-        commits.shorten_lead(limits()).lead
+        commits.limits_with_measured_lead(limits()).lead
     }
 
     #[test]
@@ -109,6 +110,6 @@ mod tests {
     fn a_run_that_was_never_committed_says_nothing() {
         let mut commits = CommitTimes::default();
         commits.add_run(&RunTimes::default());
-        assert_eq!(commits.shorten_lead(limits()), limits());
+        assert_eq!(commits.limits_with_measured_lead(limits()), limits());
     }
 }

@@ -2,11 +2,11 @@
 //! controllers left unfinished on the nodes that it needs (docs/decisions/0020-runs-side-by-side.md).
 
 use super::ending::{RunEnding, RunEndingState, SIGNAL_CHECK_INTERVAL, controller_of, parse_ending_state};
-use super::{AbandonedRunState, ControllerConfig, FleetExecutor, LeftoverRun, RunResultStore};
+use super::{ControllerConfig, FleetExecutor, LeftoverRun, RunResultStore, UnfinishedRunLeading};
 use crate::control::{RunEventCallback, RunUser};
 use crate::error::Error;
 use crate::local::RunOptions;
-use crate::operator::{SharedOperator, waiting_policy};
+use crate::operator::{SharedOperator, build_waiting_policy};
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_plan::Plan;
@@ -41,7 +41,7 @@ pub fn begin_run(
     let unfinished = UnfinishedRun {
         run: options.run.clone(),
         attempt: 1,
-        // The first record of the run brings its epoch.
+        // The epoch is stored later, with the first record of the run.
         epoch: 0,
         record: serde_json::to_string(&begun).unwrap_or_default(),
         plan: document.to_owned(),
@@ -65,7 +65,7 @@ impl RunResultStore {
         let mut fleet = FleetExecutor::become_controller(fabric, config)?;
         // An earlier controller may have died between storing and confirming a result: its node would keep this result
         // for ever.
-        fleet.confirm_stored_segments(&|node, run, attempt| self.stored_watermark(node, run, attempt));
+        fleet.tell_nodes_stored_segments(&|node, run, attempt| self.stored_watermark(node, run, attempt));
         Ok(fleet)
     }
 }
@@ -80,8 +80,8 @@ where
         begin_run(&self.store, self.fleet.controller(), options, document, size)
     }
 
-    /// Takes the leads of a run's nodes, and ends the runs that earlier controllers left on them; returns the reports
-    /// of these ended runs.
+    /// Takes the leads of a run's nodes, and ends the runs that earlier controllers left unfinished on these nodes;
+    /// returns the reports of the ended runs. `waits`: whether to wait for nodes that a running controller leads.
     pub fn lead_run_nodes(
         &mut self,
         plan: &Plan,
@@ -90,7 +90,7 @@ where
         on_event: RunEventCallback<'_>,
     ) -> Result<Vec<RunReport>, Error> {
         let leftovers =
-            self.fleet.lead_run_nodes(plan, run, &mut waiting_policy(self.operator.as_ref(), waits))?;
+            self.fleet.lead_run_nodes(plan, run, &mut build_waiting_policy(self.operator.as_ref(), waits))?;
         let reports = self.run_ending().end_leftover_runs(&leftovers, on_event)?;
         self.report_unfinished_runs()?;
         Ok(reports)
@@ -105,7 +105,7 @@ where
     fn report_unfinished_runs(&mut self) -> Result<(), Error> {
         let unfinished = self.store.unfinished_runs()?;
         // A single check is enough here: the result is only a remark, and repeated checks would delay the run.
-        let at_work = self.select_supervised_runs(&unfinished, &|| false)?;
+        let at_work = self.select_runs_with_running_controller(&unfinished, &|| false)?;
         for left in unfinished.iter().filter(|left| !at_work.contains(&left.run)) {
             self.operator.remark(format_args!(
                 "run {} was left unfinished by its controller; end it with `packetrig fleet collect`",
@@ -117,7 +117,7 @@ where
 
     /// Selects the runs whose controllers may still write their reports. A controller counts as running unless it is
     /// known to be dead.
-    fn select_supervised_runs(
+    fn select_runs_with_running_controller(
         &mut self,
         unfinished: &[UnfinishedRun],
         goes_on: &dyn Fn() -> bool,
@@ -129,13 +129,14 @@ where
         Ok(theirs.map(|left| left.run.clone()).collect())
     }
 
-    /// Ends every unfinished run with a dead controller; returns the reports of the runs in this catalogue. A run of
-    /// another catalogue is only released on its nodes.
+    /// Ends every unfinished run with a dead controller; returns the reports of the runs in this catalogue. The nodes
+    /// of a run of another catalogue are only released.
     pub fn end_unfinished_runs(&mut self, on_event: RunEventCallback<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         let unfinished = self.store.unfinished_runs()?;
         let operator = SharedOperator::clone(&self.operator);
-        let at_work = self.select_supervised_runs(&unfinished, &|| !operator.is_interrupted())?;
+        let at_work =
+            self.select_runs_with_running_controller(&unfinished, &|| !operator.is_interrupted())?;
         for left in &unfinished {
             if at_work.contains(&left.run) {
                 operator.remark(format_args!("run {} is still in progress", left.run));
@@ -174,10 +175,10 @@ where
         let Some(record) = record else { return self.run_ending().drop_unreceived_run(left).map(|()| None) };
         let elsewhere = match self
             .fleet
-            .lead_unfinished_run(&record, &mut waiting_policy(self.operator.as_ref(), true))?
+            .lead_unfinished_run(&record, &mut build_waiting_policy(self.operator.as_ref(), true))?
         {
-            Some(AbandonedRunState::Led(elsewhere)) => elsewhere,
-            Some(AbandonedRunState::UnderWay(_)) | None => {
+            Some(UnfinishedRunLeading::Led(elsewhere)) => elsewhere,
+            Some(UnfinishedRunLeading::UnderWay(_)) | None => {
                 self.operator.remark(format_args!("run {} is still in progress", left.run));
                 return Ok(None);
             }
@@ -198,13 +199,14 @@ where
         on_event: RunEventCallback<'_>,
     ) -> Result<(), Error> {
         let run = &record.head.run;
-        let led =
-            self.fleet.lead_unfinished_run(record, &mut waiting_policy(self.operator.as_ref(), true))?;
-        let Some(AbandonedRunState::Led(elsewhere)) = led else { return Ok(()) };
+        let led = self
+            .fleet
+            .lead_unfinished_run(record, &mut build_waiting_policy(self.operator.as_ref(), true))?;
+        let Some(UnfinishedRunLeading::Led(elsewhere)) = led else { return Ok(()) };
         self.operator.remark(format_args!(
             "run {run} was left unfinished by a controller with another catalogue: its nodes are released"
         ));
-        // Other controllers already lead some of the nodes: these controllers have released them.
+        // Nodes in `elsewhere` are skipped: the controllers that lead them now have released them from this run.
         let mut nodes: BTreeSet<_> = record.all_nodes().into_iter().collect();
         nodes.retain(|node| !elsewhere.contains(node));
         let leftover = LeftoverRun { record: record.clone(), nodes };
@@ -213,7 +215,7 @@ where
         let is_last = self.fleet.release_nodes(&leftover, user);
         self.fleet.release_all_node_leads();
         if is_last? {
-            self.fleet.close_record(run)?;
+            self.fleet.record_end_of_run(run)?;
         }
         Ok(())
     }

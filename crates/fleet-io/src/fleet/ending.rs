@@ -1,4 +1,4 @@
-//! Ends runs that other controllers left, and writes their reports.
+//! Ends runs that other controllers left unfinished, and writes their reports.
 
 use super::{FleetExecutor, InheritedRun, LeftoverRun, RunResultStore};
 use crate::control::{RunEventCallback, RunUser};
@@ -32,13 +32,13 @@ pub(super) fn parse_ending_state(left: &UnfinishedRun) -> Result<RunEndingState,
         .map_err(|error| Error::DamagedRecord { run: left.run.clone(), why: error.to_string() })
 }
 
-/// The controller that began a run; `None` if the record is damaged, or too old to name it. Then no controller can
-/// be running for it.
+/// Returns the controller that began a run; `None` if the record is damaged, or too old to name the controller. Such a
+/// run counts as a run without a running controller.
 pub(super) fn controller_of(left: &UnfinishedRun) -> Option<String> {
     parse_ending_state(left).ok()?.controller
 }
 
-/// Ends runs that other controllers left, on the nodes that are led now.
+/// Ends runs that other controllers left unfinished, on the nodes that this controller leads now.
 pub(crate) struct RunEnding<'a, F: Fabric> {
     pub(crate) fleet: &'a mut FleetExecutor<F>,
     pub(crate) store: &'a RunResultStore,
@@ -50,7 +50,7 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Drops an unfinished run that no node has received.
+    /// Removes an unfinished run that no node has received, without a report.
     pub(super) fn drop_unreceived_run(&self, left: &UnfinishedRun) -> Result<(), Error> {
         // `abandon_run` acts on the current run of the store, so this run becomes the current one first.
         self.store.resume_run(&left.run)?;
@@ -65,8 +65,8 @@ where
         Ok(())
     }
 
-    /// Makes the nodes of leftover runs stop and release them. The controller that leads the last node of a run also
-    /// ends the run. Returns the reports of the runs that ended here.
+    /// Stops the leftover runs on their nodes, and makes the nodes release them. The controller that leads the last
+    /// node of a run also ends the run. Returns the reports of the runs that ended here.
     pub(crate) fn end_leftover_runs(
         &mut self,
         leftovers: &[LeftoverRun],
@@ -102,7 +102,7 @@ where
         }
         // Earlier controllers released the other nodes. The counts of these nodes come from their spools
         // without a request.
-        let Some(left) = &left else { return self.fleet.close_record(run).map(|()| None) };
+        let Some(left) = &left else { return self.fleet.record_end_of_run(run).map(|()| None) };
         let elsewhere = leftover.record.all_nodes().into_iter().collect();
         self.end_and_report_run(left, leftover.record.clone(), elsewhere, on_event)
     }
@@ -112,7 +112,8 @@ where
         Ok(self.store.unfinished_runs()?.into_iter().find(|left| left.run == *run))
     }
 
-    /// Ends a run on the nodes that are led, and writes its report. Nodes `elsewhere` get no message.
+    /// Ends a run on the nodes that this controller leads, and writes its report; `None` if the run never started.
+    /// Nodes in `elsewhere` get no message.
     pub(super) fn end_and_report_run(
         &mut self,
         left: &UnfinishedRun,

@@ -4,8 +4,8 @@
 //! <target>.part        the bytes that were received, from the beginning
 //! <target>.part.json   the identity of their capture
 //! ```
-//! Invariant: `target` exists only when it is whole and has the hash that the node reports. At most
-//! [`MAX_RANGES_AHEAD`] ranges are in memory at once.
+//! Invariant: a fetched file gets the name `target` only when it is whole and has the hash that the node reports. At
+//! most [`MAX_RANGES_AHEAD`] ranges are in memory at once.
 
 use crate::agent::now;
 use crate::captures::sha256_of_path;
@@ -41,10 +41,12 @@ pub enum FetchError {
     #[error("{0}")]
     Refused(String),
     /// The node does not answer.
-    #[error("the node does not answer; the fetched part is kept, and the next attempt continues after it")]
+    #[error(
+        "the node does not answer; bytes that were fetched are kept, and the next attempt continues after them"
+    )]
     Silent,
     /// The user has interrupted the fetch.
-    #[error("interrupted; the fetched part is kept, and the next attempt continues after it")]
+    #[error("interrupted; bytes that were fetched are kept, and the next attempt continues after them")]
     Interrupted,
     /// The fetched bytes differ from the file on the node.
     #[error(
@@ -53,7 +55,7 @@ pub enum FetchError {
     Differs,
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
-    /// A file on this machine failed.
+    /// A file on this machine could not be read or written.
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
 }
@@ -63,7 +65,7 @@ pub enum FetchError {
 pub struct FetchProgress {
     /// Number of bytes that earlier attempts had fetched.
     pub resumed_at: u64,
-    /// Number of bytes that were fetched so far.
+    /// Number of bytes that were fetched so far, including earlier attempts.
     pub done: u64,
     /// Size of the capture, in bytes.
     pub size: u64,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of findings about one node, or about no node.
+/// Maximum number of findings about one node, and of findings that are about no node.
 const MAX_FINDINGS_PER_NODE: usize = 200;
 
 #[derive(Debug, Default)]
@@ -18,8 +18,8 @@ impl ReportedFindings {
     /// Returns whether this finding should be reported: it is new, and its node has not reached its
     /// limit. Counts it then.
     pub(super) fn admit_finding(&mut self, text: &str) -> bool {
-        let count = self.by_subject.entry(named_node(text).to_owned()).or_default();
-        // The order matters: texts beyond the limit must not fill the memory either.
+        let count = self.by_subject.entry(node_named_in_finding(text).to_owned()).or_default();
+        // The limit is checked first: texts beyond the limit must not fill the memory either.
         let is_admitted = *count < MAX_FINDINGS_PER_NODE && self.reported.insert(text.to_owned());
         *count += usize::from(is_admitted);
         is_admitted
@@ -27,7 +27,7 @@ impl ReportedFindings {
 }
 
 /// Name of the node that a finding is about; empty if it is about no node.
-fn named_node(text: &str) -> &str {
+fn node_named_in_finding(text: &str) -> &str {
     // Every text about a node begins with `node` and its name.
     let named = text.strip_prefix("node ").and_then(|rest| rest.split([':', ' ']).next());
     named.unwrap_or_default()

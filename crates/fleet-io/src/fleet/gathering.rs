@@ -5,7 +5,7 @@ use super::{FREE_NODE_CHECK_INTERVAL, FleetExecutor};
 use crate::agent::now;
 use crate::error::{Error, ignore_failure};
 use packetrig_fleet::fabric::{Endpoint as _, Fabric};
-use packetrig_fleet::members::UncollectedPart;
+use packetrig_fleet::members::UncollectedResult;
 use packetrig_fleet::message::MessageBody;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
@@ -16,10 +16,10 @@ const MAX_TROUBLES: usize = 8;
 
 /// Outcome of collecting results that nodes still had.
 #[derive(Debug)]
-pub struct GatheredResults {
+pub struct RemainingResultsOutcome {
     /// Results that are still on nodes.
-    pub left: Vec<UncollectedPart>,
-    /// Known reasons why results are left.
+    pub left: Vec<UncollectedResult>,
+    /// Reasons why results are still on nodes, as far as they are known.
     pub troubles: BTreeSet<String>,
 }
 
@@ -30,12 +30,12 @@ where
 {
     /// Collects the results of ended runs that nodes still have. Ends when no node has results any more, when no result
     /// has arrived for `timeout`, or when `goes_on` returns false. Calls `on_completed` for each completed report.
-    pub fn gather_results(
+    pub fn collect_remaining_results(
         &mut self,
         timeout: Nanos,
         goes_on: &dyn Fn() -> bool,
         on_completed: &mut dyn FnMut(String),
-    ) -> Result<GatheredResults, Error> {
+    ) -> Result<RemainingResultsOutcome, Error> {
         let mut until = now() + timeout;
         let mut troubles = BTreeSet::new();
         loop {
@@ -62,13 +62,13 @@ where
             }
             // Hellos list the results that each node still keeps.
             self.ask_all_nodes()?;
-            let left: Vec<UncollectedPart> = self.members.uncollected_parts().collect();
+            let left: Vec<UncollectedResult> = self.members.iter_uncollected_results().collect();
             if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
                 // Everything is stored now, so earlier faults are resolved.
                 if left.is_empty() && self.collector.is_drained() {
                     troubles.clear();
                 }
-                return Ok(GatheredResults { left, troubles });
+                return Ok(RemainingResultsOutcome { left, troubles });
             }
             clock::sleep_until_ns((now() + FREE_NODE_CHECK_INTERVAL).as_nanos());
         }

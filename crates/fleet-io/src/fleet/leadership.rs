@@ -2,8 +2,8 @@
 //! back at the end.
 //!
 //! Invariant: the record is refreshed until the term is lost or ended, and never after. A refresh is one write, however
-//! many nodes are led. A lead that may belong to this controller is either held, or it is given back; a failure of
-//! that is tried again.
+//! many nodes are led. A lead that may belong to this controller is either held or given back; if it cannot be given
+//! back, this is tried again.
 
 use crate::agent::now;
 use crate::error::{Error, ignore_failure};
@@ -29,14 +29,15 @@ struct LeadershipShared {
     controller: String,
     state: Mutex<LeadershipState>,
     changed: Condvar,
-    /// Leads that could not be given back yet. Locked while that is tried again, so that a new claim waits for it.
+    /// Leads that could not be given back yet. Locked while giving them back is tried again, so that a new claim of
+    /// leads waits until then.
     doubtful: Mutex<Vec<UncertainLeads>>,
 }
 
 #[derive(Debug)]
 struct LeadershipState {
     term: ControllerTerm,
-    /// Nodes that are led.
+    /// Leads of the nodes that this controller leads.
     leads: Vec<OwnLead>,
     /// True once this process gives up its leadership.
     leaves: bool,
@@ -74,7 +75,8 @@ impl FleetLeadership {
         let controller = me.controller.clone();
         let key = TermRecord::record_key(&controller);
         let record = ControllerTerm::first_record(me, clock::wall_clock_ns());
-        // The term counts from before the write, so that it ends on this machine no later than others assume.
+        // The term counts from before the write, so that it ends on this machine no later
+        // than other controllers assume.
         let asked = now();
         let revision = match records.create_record(&key, &StoredRecord::encode_value(&record)) {
             Ok(revision) => revision,
@@ -112,13 +114,13 @@ impl FleetLeadership {
         // Releasing the leads uses the record store, which may be slow, and `may_commit` must not wait for it.
         drop(state);
         for OwnLead { node, lead, .. } in release_leads(records, leads.clone()).0 {
-            self.queue_lead_return(UncertainLeads { run: lead.run, nodes: [node].into() });
+            self.queue_leads_for_release(UncertainLeads { run: lead.run, nodes: [node].into() });
         }
         leads
     }
 
     /// Adds leads that may belong to this controller. They are given back with the next refresh.
-    pub(super) fn queue_lead_return(&self, leads: UncertainLeads) {
+    pub(super) fn queue_leads_for_release(&self, leads: UncertainLeads) {
         if !leads.nodes.is_empty() {
             self.shared.lock_doubtful().push(leads);
         }
@@ -133,12 +135,12 @@ impl FleetLeadership {
         self.shared.release_doubtful_leads(records)
     }
 
-    /// Returns whether another controller has ended this one's term.
+    /// Returns whether another controller has ended this controller's term.
     pub(super) fn is_lost(&self) -> bool {
         self.shared.lock_leadership().term.is_lost()
     }
 
-    /// Returns whether a start may be committed now.
+    /// Returns whether a start may be committed now: false if another controller may have ended this controller's term.
     pub(super) fn may_commit(&self) -> bool {
         self.shared.lock_leadership().term.may_commit(now())
     }
@@ -182,7 +184,8 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
             // This runs without the lock: the store may be slow, and `may_commit` must not wait for it.
             drop(state);
             let answer = records.replace_record(key, revision, &StoredRecord::encode_value(&record));
-            // A stale revision may be this controller's own, from a write that lost its answer: the record decides.
+            // If the revision is stale, this controller itself may have written the newer one, in a write whose answer
+            // was lost. The record shows who wrote it.
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get_record(key));
             apply_refresh_answer(&mut shared.lock_leadership().term, &answer, found);
             // A failure is tried again with the next refresh, which is soon enough.

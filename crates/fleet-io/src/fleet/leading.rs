@@ -1,4 +1,5 @@
-//! Takes and gives back the leads of nodes. A controller leads all nodes of its run together.
+//! Takes and gives back the leads of nodes: only the controller that has a node's lead may send it commands. The leads
+//! of all nodes of a run are taken together.
 //!
 //! Invariant: this controller sends no command to a node that it does not lead. While it waits for nodes, it has no
 //! lead, so two controllers cannot block each other.
@@ -13,11 +14,12 @@ use crate::error::{Error, ignore_failure};
 use packetrig_fleet::controller::{ControllerMachine, StartPolicy};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric};
 use packetrig_fleet::lead::{
-    ClaimProgress, HeldLead, LeadClaim, NodeLead, OwnLead, UncertainLeads, WantedNodes, read_held_leads,
+    ClaimProgress, LeadClaim, LeadOfOtherController, NodeLead, OwnLead, UncertainLeads, WantedNodes,
+    read_held_leads,
 };
 use packetrig_fleet::members::NodePresence;
 use packetrig_fleet::message::MessageBody;
-use packetrig_fleet::places::{self, PlaceSettlement};
+use packetrig_fleet::places::{self, PortPlaceAssignment};
 use packetrig_plan::{Plan, PlanProblems};
 use packetrig_report::{NodeName, RunId};
 use packetrig_sys::clock;
@@ -29,15 +31,15 @@ use std::thread;
 const MAX_RECORD_FAILURES: u32 = 3;
 /// Time to wait for nodes before places for the plan's ports are searched again, because other nodes may have joined.
 const PLACE_SEARCH_RETRY_WAIT: Nanos = Nanos::from_secs(3);
-/// Number of checks for a refresh of the own record before the attempt fails. Together they take longer than a refresh
-/// without an answer and the next refresh.
+/// Number of checks for a refresh of the own record before the attempt fails. The checks together take longer than one
+/// unanswered refresh and the refresh after it.
 const MAX_REFRESH_CHECKS: u32 = 100;
 /// With more leads than this, the interval between checks grows in proportion, so that the reads per
 /// second stay the same.
 const LEADS_PER_CHECK: usize = 100;
 
 /// Nodes that other controllers lead, with those controllers.
-pub type HeldNodes = BTreeMap<NodeName, HeldLead>;
+pub type HeldNodes = BTreeMap<NodeName, LeadOfOtherController>;
 
 /// Decision about nodes that other controllers lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ pub enum HeldNodesDecision {
 }
 
 /// Decides what to do about nodes that other controllers lead.
-pub type BlockedNodesDecision<'a> = &'a mut dyn FnMut(&HeldNodes) -> HeldNodesDecision;
+pub type BlockedNodesPolicy<'a> = &'a mut dyn FnMut(&HeldNodes) -> HeldNodesDecision;
 
 /// The leads that were taken, and their epoch.
 pub(super) struct ClaimedNodes {
@@ -64,14 +66,15 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Finds a place for every port of the plan and takes the leads of these nodes. Returns the runs that must be ended
-    /// on them first. `while_blocked` decides what to do if other controllers lead nodes that the plan needs. Nodes
-    /// that this controller leads already and that the plan needs never become free for other controllers in between.
+    /// Finds a node and an interface for every port of the plan, and takes the leads of these nodes. Returns the
+    /// earlier runs that must be ended on these nodes first. `while_blocked` decides what to do if other controllers
+    /// lead nodes that the plan needs. Nodes that this controller already leads and that the plan needs do not become
+    /// free for other controllers in between, unless this controller has to wait for other nodes.
     pub fn lead_run_nodes(
         &mut self,
         plan: &Plan,
         run: &RunId,
-        while_blocked: BlockedNodesDecision<'_>,
+        while_blocked: BlockedNodesPolicy<'_>,
     ) -> Result<Vec<LeftoverRun>, Error> {
         let led = self.lead_nodes(plan, run, while_blocked);
         if led.is_err() {
@@ -84,10 +87,10 @@ where
         &mut self,
         plan: &Plan,
         run: &RunId,
-        while_blocked: BlockedNodesDecision<'_>,
+        while_blocked: BlockedNodesPolicy<'_>,
     ) -> Result<Vec<LeftoverRun>, Error> {
         loop {
-            self.await_leadership()?;
+            self.await_confirmed_term()?;
             self.ask_all_nodes()?;
             let known: Vec<NodeName> = self.members.iter().map(|(name, _)| name.clone()).collect();
             let held = self.read_nodes_held_by_others(&known)?;
@@ -107,7 +110,7 @@ where
                     .ok_or_else(|| Error::NotPlaced(problems.clone()))?,
             };
             if !blocking.is_empty() || settled.is_err() {
-                // These nodes were kept from an earlier run. They are given back: a waiting controller leads no node.
+                // Nodes that are still led since an earlier run are given back: a waiting controller leads no node.
                 self.release_all_node_leads();
                 let leads = leads_of(&select_nodes(&held, &blocking));
                 match self.await_node_availability(held, &blocking, while_blocked)? {
@@ -125,11 +128,12 @@ where
         }
     }
 
-    /// Takes the leads of the nodes of these places; `None` if another controller leads one of them now.
+    /// Takes the leads of the nodes of these places, and returns the earlier runs that must be ended on them; `None` if
+    /// another controller leads one of the nodes now.
     fn take_nodes_of_places(
         &mut self,
         run: &RunId,
-        settlement: PlaceSettlement,
+        settlement: PortPlaceAssignment,
     ) -> Result<Option<Vec<LeftoverRun>>, Error> {
         let mut nodes: BTreeSet<NodeName> = places::nodes_of_places(&settlement.places).into_iter().collect();
         nodes.retain(|node| !settlement.absent.contains_key(node));
@@ -137,9 +141,9 @@ where
             self.release_all_node_leads();
             return Ok(None);
         };
-        // This comes after the claim, so that nodes which both runs need are never free in between.
+        // Unneeded leads are given back after the claim, so that nodes which both runs need are never free in between.
         self.give_back_leads_except(&nodes);
-        let leftovers = self.find_leftovers(run, &claimed.leads)?;
+        let leftovers = self.find_leftover_runs(run, &claimed.leads)?;
         self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
         Ok(Some(leftovers))
     }
@@ -151,7 +155,7 @@ where
 
     /// Waits until it is certain that this controller's term has not ended. After a pause of the process, only its next
     /// refresh shows whether another controller has ended the term. Fails if it has, or if no refresh succeeds.
-    pub(super) fn await_leadership(&self) -> Result<(), Error> {
+    pub(super) fn await_confirmed_term(&self) -> Result<(), Error> {
         for _ in 0..MAX_REFRESH_CHECKS {
             self.fail_if_leadership_lost()?;
             if self.leadership.may_commit() {
@@ -182,13 +186,14 @@ where
         self.members.get(node).is_some_and(|member| member.presence_at(now()) != NodePresence::Lost)
     }
 
-    /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined.
-    /// `while_blocked` gets only the nodes in `blocking`.
+    /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined; then
+    /// returns `Wait`, so that the caller looks again. Ends at once if `while_blocked` decides not to wait; it gets
+    /// only the nodes in `blocking`.
     pub(super) fn await_node_availability(
         &mut self,
         mut held: HeldNodes,
         blocking: &BTreeSet<NodeName>,
-        while_blocked: BlockedNodesDecision<'_>,
+        while_blocked: BlockedNodesPolicy<'_>,
     ) -> Result<HeldNodesDecision, Error> {
         let until = now() + PLACE_SEARCH_RETRY_WAIT;
         loop {
@@ -216,7 +221,7 @@ where
 
     /// Reads which of these nodes other controllers lead.
     pub(super) fn read_nodes_held_by_others(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
-        let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
+        let is_there = ControllerPresence::build_presence_lookup(self.presence.as_ref());
         let seen = (&self.me, &mut self.watch);
         Ok(read_held_leads(&mut self.records, nodes, seen, &is_there, now())?)
     }
@@ -237,7 +242,7 @@ where
         } else {
             // A write without an answer may have been done, so all leads that it may have written are given back.
             let nodes = claim.nodes_with_possible_lead().clone();
-            self.leadership.queue_lead_return(UncertainLeads { run: run.clone(), nodes });
+            self.leadership.queue_leads_for_release(UncertainLeads { run: run.clone(), nodes });
         }
         // The claim's observations of other controllers' terms are kept: a second observation may show that a
         // controller is dead.
@@ -252,7 +257,7 @@ where
     }
 
     fn finish_claim(&mut self, claim: &mut LeadClaim) -> Result<Option<ClaimedNodes>, fabric::Error> {
-        let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
+        let is_there = ControllerPresence::build_presence_lookup(self.presence.as_ref());
         let mut failures = 0;
         loop {
             match claim.advance_claim(&mut self.records, &is_there, now()) {
@@ -284,9 +289,9 @@ where
         }
     }
 
-    /// Assigns a place to every port. If the user allows a start without some nodes, ports may have
-    /// places on absent nodes.
-    fn assign_plan_places(&self, plan: &Plan, run: &RunId) -> Result<PlaceSettlement, PlanProblems> {
+    /// Assigns a place (node and interface) to every port of the plan. If the user allows a start without some nodes,
+    /// ports may have places on absent nodes.
+    fn assign_plan_places(&self, plan: &Plan, run: &RunId) -> Result<PortPlaceAssignment, PlanProblems> {
         let settled = places::assign_places(plan, &self.members, Some(run), now());
         let problems = match settled {
             Err(problems) if self.policies.start != StartPolicy::All => problems,
@@ -297,18 +302,18 @@ where
     }
 
     /// Returns whether the user allows a start without the absent nodes.
-    fn allows_run_start(&self, found: &PlaceSettlement) -> bool {
+    fn allows_run_start(&self, found: &PortPlaceAssignment) -> bool {
         let all = places::nodes_of_places(&found.places).len();
         self.policies.start.allows_run_start(all - found.absent.len(), all)
     }
 
-    /// Epoch of the run that is led; 0 without one.
+    /// Epoch of the run for which this controller leads nodes; 0 without such a run.
     pub(super) fn led_epoch_or_zero(&self) -> u64 {
         self.led.as_ref().map_or(0, |led| led.epoch)
     }
 
-    /// Runs the controller machine to the end of its run.
-    pub(super) fn conduct_run(
+    /// Runs the state machine of a controller until its run has ended.
+    pub(super) fn control_fleet_run(
         &mut self,
         machine: ControllerMachine,
         has: RunStartingState,

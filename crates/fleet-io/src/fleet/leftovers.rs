@@ -1,13 +1,13 @@
 //! Ends runs that other controllers left unfinished: on single nodes, or as a whole.
 
-use super::leading::{BlockedNodesDecision, HeldNodes, HeldNodesDecision};
+use super::leading::{BlockedNodesPolicy, HeldNodes, HeldNodesDecision};
 use super::{FleetExecutor, LedRun, RunStartingState};
 use crate::control::RunUser;
 use crate::error::Error;
 use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunRecord};
 use packetrig_fleet::fabric::{self, Fabric, RecordStore as _, StoredRecord};
 use packetrig_fleet::lead::OwnLead;
-use packetrig_fleet::places::PlaceSettlement;
+use packetrig_fleet::places::PortPlaceAssignment;
 use packetrig_fleet::term::TermState;
 use packetrig_report::outcome::RunState;
 use packetrig_report::{NodeName, RunId};
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of attempts to write the record of a run. After them, another controller has to end the run.
 const MAX_MERGE_ATTEMPTS: u32 = 16;
 
-/// A run that another controller has left on some of the nodes that this one leads now.
+/// A run that another controller has left unfinished on some of the nodes that this controller leads now.
 #[derive(Clone, Debug)]
 pub struct LeftoverRun {
     /// Record of the run. It has a final state if the end of the run is recorded already.
@@ -31,24 +31,25 @@ impl LeftoverRun {
         self.record.is_unfinished()
     }
 
-    /// Returns whether these are all nodes of the run, because no controller has taken one of them before. Nodes
+    /// Returns whether `nodes` has all nodes of the run, because no controller has released one of them before. Nodes
     /// without which the run started do not count.
     pub fn covers_whole_run(&self) -> bool {
         self.record.released.iter().all(|node| self.record.left_out.contains(node)) && self.has_last_nodes()
     }
 
-    /// Returns whether these are the last nodes of the run.
+    /// Returns whether `nodes` has all nodes that have not released the run yet.
     pub fn has_last_nodes(&self) -> bool {
         self.record.unreleased_nodes().is_subset(&self.nodes)
     }
 }
 
-/// State of a run that its controller left.
+/// Outcome of an attempt to lead the nodes of an unfinished run.
 #[derive(Clone, Debug)]
-pub enum AbandonedRunState {
-    /// Its controller is running.
+pub enum UnfinishedRunLeading {
+    /// The run's controller is running and leads these nodes.
     UnderWay(HeldNodes),
-    /// This controller leads its free nodes and may end it. The nodes listed here are not led for it.
+    /// This controller leads the free nodes of the run and may end the run. The listed nodes are those that
+    /// it does not lead.
     Led(BTreeSet<NodeName>),
 }
 
@@ -58,7 +59,7 @@ where
     F::Incoming: 'static,
 {
     /// Finds leftover runs, from the earlier leads of the nodes and from the runs that the nodes report.
-    pub(super) fn find_leftovers(
+    pub(super) fn find_leftover_runs(
         &mut self,
         run: &RunId,
         leads: &[OwnLead],
@@ -83,7 +84,8 @@ where
                 leftovers.push(LeftoverRun { record, nodes });
                 continue;
             }
-            // The run's end is recorded. A node that still works for the run has missed its end, and gets it again.
+            // The run's end is recorded. A node that still takes part in the run has missed the command that ended it,
+            // and gets the command again.
             for node in nodes {
                 let Some(head) = busy.get(&node).filter(|head| head.run == other).cloned() else { continue };
                 let record = RunRecord {
@@ -100,8 +102,8 @@ where
         Ok(leftovers)
     }
 
-    /// Makes the nodes of a leftover run stop and release it. They keep their results. Returns whether they were the
-    /// last nodes of the run.
+    /// Makes the nodes of a leftover run stop and release it. The nodes keep their results. Returns whether all nodes
+    /// of the run are released now.
     pub fn release_nodes(&mut self, leftover: &LeftoverRun, user: RunUser<'_>) -> Result<bool, Error> {
         let LeftoverRun { record, nodes } = leftover;
         let of_these = RunRecord {
@@ -109,14 +111,14 @@ where
             left_out: record.left_out.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
             ..record.clone()
         };
-        // This controller counts nothing, so it need not wait for frames.
+        // This controller collects no results, so it need not wait for late frames.
         let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(nodes), Nanos::ZERO);
         let machine = ControllerMachine::from_record(of_these, self.led_epoch_or_zero(), limits)
             .without_collecting_results();
         // If the end of the run is recorded, its record stays as it is.
         let writes_record = leftover.is_unfinished() && leftover.covers_whole_run();
         let has = RunStartingState { writes_no_record: !writes_record, ..RunStartingState::default() };
-        self.conduct_run(machine, has, user)?;
+        self.control_fleet_run(machine, has, user)?;
         // The machine has just ended the whole run. Only if several controllers end a run
         // in parts, its record lists the released nodes.
         if !leftover.is_unfinished() || leftover.covers_whole_run() {
@@ -148,7 +150,7 @@ where
     }
 
     /// Records the end of a run of another catalogue, after all its nodes have released it.
-    pub fn close_record(&mut self, run: &RunId) -> Result<(), Error> {
+    pub fn record_end_of_run(&mut self, run: &RunId) -> Result<(), Error> {
         let key = RunRecord::record_key(run);
         let Some(found) = self.records.get_record(&key)? else { return Ok(()) };
         let Some(mut record) = found.decode_value::<RunRecord>() else { return Ok(()) };
@@ -160,13 +162,13 @@ where
         }
     }
 
-    /// Takes the leads of the free nodes of an unfinished run, to end it. `while_unclear` decides whether to wait
-    /// while it is unclear whether the run's controller is running; `None` if it decides not to.
+    /// Takes the leads of the free nodes of an unfinished run, to end it. `while_unclear` decides whether to wait while
+    /// it is unclear whether the run's controller is running. Returns `None` if it decides not to wait.
     pub fn lead_unfinished_run(
         &mut self,
         record: &RunRecord,
-        while_unclear: BlockedNodesDecision<'_>,
-    ) -> Result<Option<AbandonedRunState>, Error> {
+        while_unclear: BlockedNodesPolicy<'_>,
+    ) -> Result<Option<UnfinishedRunLeading>, Error> {
         self.release_all_node_leads();
         let led = self.lead_nodes_of_unfinished_run(record, while_unclear);
         if led.is_err() {
@@ -178,12 +180,12 @@ where
     fn lead_nodes_of_unfinished_run(
         &mut self,
         record: &RunRecord,
-        while_unclear: BlockedNodesDecision<'_>,
-    ) -> Result<Option<AbandonedRunState>, Error> {
+        while_unclear: BlockedNodesPolicy<'_>,
+    ) -> Result<Option<UnfinishedRunLeading>, Error> {
         let run = &record.head.run;
         let members: Vec<NodeName> = record.unreleased_nodes().into_iter().collect();
         loop {
-            self.await_leadership()?;
+            self.await_confirmed_term()?;
             let held = self.read_nodes_held_by_others(&members)?;
             let mut own = held.clone();
             // Nodes that other controllers have taken for their own runs are no obstacle: they have left this run.
@@ -193,10 +195,12 @@ where
                     members.iter().filter(|node| !held.contains_key(*node)).cloned().collect();
                 // Another controller has taken one of the nodes in the meantime, and the next round sees this.
                 let Some(claimed) = self.claim_nodes(run, nodes.clone())? else { continue };
-                let settlement = PlaceSettlement::default();
+                let settlement = PortPlaceAssignment::default();
                 self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
                 let all = record.all_nodes().into_iter();
-                return Ok(Some(AbandonedRunState::Led(all.filter(|node| !nodes.contains(node)).collect())));
+                return Ok(Some(UnfinishedRunLeading::Led(
+                    all.filter(|node| !nodes.contains(node)).collect(),
+                )));
             }
             let blocking: BTreeSet<NodeName> = own.keys().cloned().collect();
             let mut at_work = None;
@@ -209,7 +213,7 @@ where
             })?;
             if choice != HeldNodesDecision::Wait {
                 // Either the run's controller is running, or the user does not want to wait.
-                return Ok(at_work.map(AbandonedRunState::UnderWay));
+                return Ok(at_work.map(UnfinishedRunLeading::UnderWay));
             }
         }
     }

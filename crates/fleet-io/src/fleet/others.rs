@@ -19,7 +19,7 @@ where
 
     /// Reads the record of a controller, and judges the state of its term.
     fn read_controller_term(&mut self, controller: &str) -> Result<OtherControllerTerm, Error> {
-        let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
+        let is_there = ControllerPresence::build_presence_lookup(self.presence.as_ref());
         Ok(self.watch.read_controller_term(&mut self.records, controller, &is_there, now())?)
     }
 
@@ -33,7 +33,7 @@ where
     ) -> Result<BTreeSet<String>, Error> {
         let mut at_work = BTreeSet::new();
         let mut unclear = controllers.clone();
-        // This process is certainly running; its own record would prove less.
+        // This process is certainly running, so its own record need not be read.
         if unclear.remove(&self.me.controller) {
             at_work.insert(self.me.controller.clone());
         }

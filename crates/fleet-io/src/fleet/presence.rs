@@ -8,7 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Maximum number of attempts to lock the own file. Another controller that cleans up locks each file for a moment.
+/// Maximum number of attempts to lock the own file: another controller that removes old files locks each
+/// file for a moment.
 const MAX_LOCK_ATTEMPTS: u32 = 50;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -16,11 +17,11 @@ const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub struct PresenceDirectory {
     path: PathBuf,
-    /// See [`ControllerIdentity::place`].
+    /// Identifies this boot of the host and this directory; see [`ControllerIdentity::place`].
     place: String,
 }
 
-/// Shows that a controller is present until this is dropped.
+/// Shows that a controller is running, until this value is dropped.
 #[derive(Debug)]
 pub struct ControllerPresence {
     directory: PresenceDirectory,
@@ -28,7 +29,7 @@ pub struct ControllerPresence {
 }
 
 impl PresenceDirectory {
-    /// Opens the directory, or makes it. It must belong to this user.
+    /// Opens the directory, or creates it. Fails if it belongs to another user.
     pub fn open_directory(path: &Path) -> io::Result<Self> {
         let (device, number) = runtime_directory::create_and_identify_directory(path)?;
         let boot = clock::state::boot_id().map_err(io::Error::other)?;
@@ -71,7 +72,7 @@ impl PresenceDirectory {
 }
 
 impl ControllerPresence {
-    /// See [`ControllerIdentity::place`].
+    /// Returns the value for [`ControllerIdentity::place`] of a controller with this presence.
     pub fn place(&self) -> &str {
         &self.directory.place
     }
@@ -80,9 +81,9 @@ impl ControllerPresence {
         &self.directory
     }
 
-    /// Returns a function that looks controllers up in the directory of this one. Without a directory its
-    /// answer is always `None`.
-    pub(super) fn presence_lookup(own: Option<&Self>) -> impl Fn(&ControllerIdentity) -> Option<bool> {
+    /// Returns a function that tells whether a controller is running, from the files in the directory of `own`. If
+    /// `own` is `None`, the function always returns `None`.
+    pub(super) fn build_presence_lookup(own: Option<&Self>) -> impl Fn(&ControllerIdentity) -> Option<bool> {
         move |controller| own?.directory.is_controller_present(controller)
     }
 }

@@ -11,23 +11,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::Duration;
 
-/// Handle of the writing thread: records go in, outcomes come back. The thread ends when this is dropped.
+/// Handle of the writing thread: records go in, outcomes come back. The thread ends when this handle is dropped.
 pub(super) struct RecordWriter {
     records: Sender<RunRecord>,
     outcomes: Receiver<Result<WrittenRecord, fabric::Error>>,
 }
 
-/// A record that is in the message server.
+/// A record that was written to the message server.
 pub(super) struct WrittenRecord {
-    /// Reason why the record is not in the catalogue, if it is not.
+    /// Reason why the record could not be saved in the catalogue; `None` if it was saved.
     pub(super) not_noted: Option<String>,
 }
 
-/// Destinations of the record.
+/// The message server and the catalogue, to which the record of a run is written.
 struct RecordDestinations<'a, R> {
     records: &'a mut R,
     note: &'a mut RunRecordCallback,
-    /// The record's revision; `None` before this controller has written it.
+    /// Revision of the record in the message server; `None` until this controller has written the record.
     revision: Option<u64>,
 }
 
@@ -52,7 +52,8 @@ impl RecordWriter {
         drop(self.records.send(record));
     }
 
-    /// Returns the outcome of the oldest record that has none yet, if it is known within this time.
+    /// Waits for the outcome of the oldest queued record whose outcome was not returned yet; `None` if it is not
+    /// written in this time.
     pub(super) fn next_outcome(&self, within: Nanos) -> Option<Result<WrittenRecord, fabric::Error>> {
         match self.outcomes.recv_timeout(Duration::from_nanos(within.as_u64())) {
             Ok(outcome) => Some(outcome),

@@ -15,7 +15,7 @@ use packetrig_fleet::message::StoredWatermark;
 use packetrig_report::{NodeName, RunId, RunReport};
 use packetrig_store::files::PageChoice;
 use packetrig_store::{
-    Error, GatheredPart, ReportSize, RunCatalogue, RunDraft, RunQuota, SegmentBatch, StoreOutcome,
+    AssembledPart, Error, ReportSize, RunCatalogue, RunDraft, RunQuota, SegmentBatch, StoreOutcome,
     StoredRunShare, UnfinishedRun, UnlistedRun,
 };
 use packetrig_sys::clock;
@@ -24,25 +24,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A catalogue, and the current run. Clones share both.
+/// Stores the results of runs in a catalogue. Clones share the catalogue and the current run.
 #[derive(Clone)]
 pub struct RunResultStore(Arc<Mutex<ResultStoreState>>);
 
 struct ResultStoreState {
     catalogue: RunCatalogue,
     draft: Option<RunDraft>,
-    /// Record of the current run from its beginning. Its member `record` holds the run's state.
+    /// JSON object that was stored at the beginning of the current run. Its member `record` has the latest
+    /// state of the run.
     begun: Value,
     /// The nodes that take part in the current run or were left out of it; `None` if no list was stored.
     nodes: Option<BTreeSet<String>>,
     quota: RunQuota,
     page: PageChoice,
     /// Contents of complete parts. Each part is assembled only once, even if its segments are delivered again.
-    whole: BTreeMap<CompletePart, PartContents>,
+    whole: BTreeMap<CompletePartKey, PartContents>,
 }
 
-/// A part of the current run that is stored to its end.
-type CompletePart = (u32, NodeName);
+/// Attempt and node of a part of the current run whose segments are all stored.
+type CompletePartKey = (u32, NodeName);
 
 /// Outcome of completing reports that lacked results.
 #[derive(Debug, Default)]
@@ -70,7 +71,7 @@ impl PartKey {
 /// State of the parts that got segments.
 struct StoredParts {
     parts: Vec<StoredPart>,
-    /// Parts with an unreadable state, and the reasons.
+    /// Parts whose stored state could not be read, with the reasons.
     failed: BTreeMap<PartKey, String>,
 }
 
@@ -129,7 +130,7 @@ impl RunResultStore {
         Ok(())
     }
 
-    /// Runs that have begun and have no report.
+    /// Returns the runs that have begun and have no report.
     pub fn unfinished_runs(&self) -> Result<Vec<UnfinishedRun>, Error> {
         self.lock_store().catalogue.unfinished_runs()
     }
@@ -142,7 +143,8 @@ impl RunResultStore {
         Ok(unfinished)
     }
 
-    /// Reads the stored parts of a run. A controller that takes the run over gets no events for them.
+    /// Reads what is stored of a run's results. A controller that takes over the run needs this, because it gets no
+    /// events for segments that are stored already.
     pub fn read_stored_parts(&self, record: &RunRecord) -> Vec<StoredPart> {
         let mut slot = self.lock_store();
         let mut on_hand = Vec::new();
@@ -158,13 +160,13 @@ impl RunResultStore {
         on_hand
     }
 
-    /// First segment number that is not stored, for a node in an attempt of any run.
+    /// Returns the first segment number that is not stored, for a node in an attempt of any run.
     pub fn stored_watermark(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
         // If the catalogue cannot be read, the answer is 0, so that the node deletes nothing.
         self.lock_store().catalogue.watermark(run, attempt, node).unwrap_or(0)
     }
 
-    /// Saves the record of the current run in the catalogue.
+    /// Saves the record of the current run in the catalogue; does nothing for another run.
     pub fn store_run_state(&self, record: &RunRecord) -> Result<(), Error> {
         let mut slot = self.lock_store();
         if slot.draft.as_ref().is_none_or(|draft| *draft.run_id() != record.head.run) {
@@ -195,7 +197,7 @@ impl RunResultStore {
         let directory = draft.commit_run(&slot.catalogue, report, document)?;
         // Results that came while the report was made are stored and will not come again, so they
         // go into the report now. If the report cannot be written, the collection of results tries again.
-        if slot.complete_all_parts(&report.run).is_ok_and(|completed| !completed.is_empty()) {
+        if slot.complete_report_of_run(&report.run).is_ok_and(|completed| !completed.is_empty()) {
             *report = slot.catalogue.load_report(&report.run.0)?.1;
         }
         Ok(directory)
@@ -210,7 +212,7 @@ impl RunResultStore {
             Vec::new()
         });
         for run in &open {
-            match slot.complete_all_parts(run) {
+            match slot.complete_report_of_run(run) {
                 Ok(told) => completed.told.extend(told),
                 Err(error) => {
                     completed.failed.push(format!("cannot write the report of run {run} again: {error}"));
@@ -241,7 +243,7 @@ impl ResultStore for RunResultStore {
 impl ResultStoreState {
     /// Returns whether the node takes part in the current run. Segments of other nodes count against their
     /// quota for late results.
-    fn is_participating(&self, node: &NodeName) -> bool {
+    fn is_node_in_current_run(&self, node: &NodeName) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.0))
     }
 
@@ -255,9 +257,9 @@ impl ResultStoreState {
             // part gets a doubt about it.
             let mut doubt = None;
             if let Err(Error::RunQuota { share, .. }) = &answer {
-                doubt = quota_doubt(&id.node, *share);
+                doubt = describe_first_quota_refusal(&id.node, *share);
             }
-            let outcome = self.answer_segment(id, body, answer);
+            let outcome = self.decide_segment_answer(id, body, answer);
             if outcome.is_ok() {
                 parts.entry(PartKey::from_segment(id)).or_default().extend(doubt);
             }
@@ -288,7 +290,7 @@ impl ResultStoreState {
     /// Decides the answer to the fabric about a segment; `Ok` confirms it. If a segment with other bytes is stored
     /// under its name, the node's disk has lost its contents: the first bytes count, and the node need not send the
     /// segment again. A segment beyond a quota stays on its node, which gets no higher watermark.
-    fn answer_segment(
+    fn decide_segment_answer(
         &self,
         id: &SegmentId,
         body: &[u8],
@@ -301,7 +303,7 @@ impl ResultStoreState {
                 // again.
                 let why = error.to_string();
                 self.catalogue
-                    .keep_unreadable_segment(id, body)
+                    .store_unreadable_segment(id, body)
                     .map_err(|error| ResultStoreError::ForNow(error.to_string()))?;
                 Err(ResultStoreError::Unreadable(why))
             }
@@ -339,30 +341,30 @@ impl ResultStoreState {
         Ok(StoredPart { node: node.clone(), mark, contents, completed })
     }
 
-    /// The draft of the current run, if `run` is the current run and the node takes part in it.
+    /// Returns the draft of the current run, if `run` is the current run and the node takes part in it.
     fn current_draft_for(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
-        self.draft.as_ref().filter(|draft| draft.run_id() == run && self.is_participating(node))
+        self.draft.as_ref().filter(|draft| draft.run_id() == run && self.is_node_in_current_run(node))
     }
 
     /// Returns the contents of a node's part in the current run; empty until the part is stored to its end. The part is
     /// assembled only once.
     fn part_contents(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<PartContents, Error> {
         let part = (attempt, node.clone());
-        // A complete part does not change. Without this, each repeated segment would cause all segments to be read
-        // again.
+        // A complete part does not change. Without this check, each repeated segment would cause all segments
+        // to be read again.
         if let Some(known) = self.whole.get(&part) {
             return Ok(known.clone());
         }
         let draft = self.current_draft_for(run, node);
         let gathered = draft.map(|draft| draft.assemble_part(&self.catalogue, attempt, node)).transpose()?;
         let Some(gathered) = gathered.flatten() else { return Ok(PartContents::default()) };
-        let contents = complete_part_contents(node, gathered);
+        let contents = build_complete_part_contents(node, gathered);
         self.whole.insert(part, contents.clone());
         Ok(contents)
     }
 }
 
-/// Names of all nodes in a run's record.
+/// Returns the names of all nodes in a run's record; `None` if there is no record yet.
 fn node_names_in_record(record: &Value) -> Option<BTreeSet<String>> {
     if record.is_null() {
         return None;
@@ -373,12 +375,12 @@ fn node_names_in_record(record: &Value) -> Option<BTreeSet<String>> {
 }
 
 /// Builds the contents of a part that is stored to its end.
-fn complete_part_contents(node: &NodeName, gathered: GatheredPart) -> PartContents {
-    let cut_short = gathered.result.is_none().then(|| unfinished_part(&gathered));
-    let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;
-    // The segments were sealed by this node. A result that names another node would count as that node's.
+fn build_complete_part_contents(node: &NodeName, gathered: AssembledPart) -> PartContents {
+    let cut_short = gathered.result.is_none().then(|| build_unfinished_part(&gathered));
+    let AssembledPart { mut result, mut doubts, elsewhere, .. } = gathered;
+    // The segments have the signature of this node. A result that names another node would be counted for that node.
     if let Some(result) = result.as_mut().filter(|result| result.node != node.0) {
-        doubts.push(format!("{node}: its result names node `{}` instead", result.node));
+        doubts.push(format!("{node}: its result names node `{}`, but is counted for {node}", result.node));
         result.node.clone_from(&node.0);
     }
     PartContents { result: result.map(Arc::new), cut_short, doubts, elsewhere }
@@ -386,18 +388,18 @@ fn complete_part_contents(node: &NodeName, gathered: GatheredPart) -> PartConten
 
 /// Returns a message about a node that has used up its quota, at its first refused segment. The catalogue
 /// counts the later ones.
-fn quota_doubt(node: &NodeName, share: StoredRunShare) -> Option<String> {
+fn describe_first_quota_refusal(node: &NodeName, share: StoredRunShare) -> Option<String> {
     let StoredRunShare { segments, bytes, refused } = share;
     (refused == 1).then(|| {
         format!(
-            "{node}: limit reached: {bytes} B in {segments} segments are stored; later segments stay on the \
-             node"
+            "{node}: limit reached: {bytes} B of its results are stored (segments: {segments}); later segments stay \
+             on the node"
         )
     })
 }
 
-/// Returns the end of a node's part without a result, with its last counts.
-fn unfinished_part(gathered: &GatheredPart) -> UnfinishedPart {
+/// Returns the reason why a node did not finish, and its last counts.
+fn build_unfinished_part(gathered: &AssembledPart) -> UnfinishedPart {
     UnfinishedPart {
         reason: gathered.end.as_ref().and_then(|end| end.reason.clone()),
         counted: gathered.last_sample.as_ref().map(KnownFrameCounts::from_sample),

@@ -1,4 +1,4 @@
-//! Finds the nodes that are present, and measures their round trips.
+//! Finds out which nodes are present, and measures the round-trip times of messages to them.
 //!
 //! Invariant: a round trip is measured only with an answer to the current call. A hello for an earlier call, or
 //! without a call, only shows that the node is present.
@@ -36,7 +36,7 @@ impl RoundTrips {
         members: &mut FleetMembers,
         enrolled: &BTreeSet<NodeName>,
     ) -> Result<(), Error> {
-        // This comes first, so that this call's answers do not wait in a long queue.
+        // Older hellos are read first, so that the answers to this call do not wait behind them in a long queue.
         read_waiting_hellos(endpoint, members);
         let mut expected = enrolled.clone();
         expected.append(&mut self.answered);
@@ -63,13 +63,13 @@ impl RoundTrips {
         Ok(())
     }
 
-    /// Longest round trip to those of these nodes that have answered; 0 if none has.
+    /// Returns the longest round trip to any of `nodes` that has answered; 0 if none has.
     pub(super) fn longest_round_trip<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
         nodes.into_iter().filter_map(|node| self.trips.get(node)).copied().max().unwrap_or_default()
     }
 }
 
-/// Reads the hellos that wait. Each was sent at an unknown earlier time, so its node counts only as suspect.
+/// Reads the waiting hellos. Each was sent at an unknown earlier time, so its node counts only as possibly lost.
 fn read_waiting_hellos<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
     let heard = now() - SUSPECT_AFTER;
     for _ in 0..MAX_WAITING {

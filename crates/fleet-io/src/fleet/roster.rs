@@ -39,7 +39,8 @@ impl std::fmt::Debug for FleetRoster {
 }
 
 impl FleetRoster {
-    /// Adds enrolled nodes that have sent no hello to this controller to `members`, and sets the labels of all nodes.
+    /// Adds to `members` the enrolled nodes that have sent no hello to this controller, and sets the
+    /// labels of all nodes.
     pub fn restore_nodes(&self, members: &mut FleetMembers) {
         members.replace_labels(self.labels.clone());
         let here = crate::agent::now();

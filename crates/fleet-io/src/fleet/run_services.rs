@@ -4,7 +4,7 @@ use super::collector::{CollectorEvent, KnownFrameCounts, SegmentCollector, Store
 use super::findings::ReportedFindings;
 use super::leadership::FleetLeadership;
 use super::record_writer::{RecordWriter, WrittenRecord};
-use super::shares::{NodeShares, StreamSenders};
+use super::shares::{NodeRunParts, StreamSenders};
 use crate::agent::now;
 use crate::control::{LocalRunEvent, RecordState, RunServices};
 use crate::error::Error;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Longest finding, in characters.
 const MAX_FINDING_CHARACTERS: usize = 4096;
 
-/// State of the write of the latest record.
+/// How far the latest record is written.
 #[derive(Clone, Copy, Debug)]
 enum RecordWriteState {
     /// The record is not written here, because another controller writes it.
@@ -58,12 +58,12 @@ pub(super) struct FleetRunServices<'a> {
     reported: ReportedFindings,
     /// Nodes with machines that were reported to be overloaded.
     overloaded: BTreeSet<NodeName>,
-    /// Segments of each node that will never be stored.
+    /// Number of segments of each node that were refused and will never be stored.
     refused: BTreeMap<NodeName, u64>,
     /// Parts of the run for each node; `None`: every node gets the whole run.
-    shares: Option<NodeShares>,
+    shares: Option<NodeRunParts>,
     senders: StreamSenders,
-    /// True if the run's record is left as it is.
+    /// True if this controller must not change the run's record.
     writes_no_record: bool,
 }
 
@@ -98,7 +98,7 @@ impl<'a> FleetRunServices<'a> {
     }
 
     /// Sets the parts of the run that each node gets; `None`: every node gets the whole run.
-    pub(super) fn set_shares(&mut self, shares: Option<NodeShares>) {
+    pub(super) fn set_shares(&mut self, shares: Option<NodeRunParts>) {
         self.shares = shares;
     }
 
@@ -107,7 +107,7 @@ impl<'a> FleetRunServices<'a> {
         self.senders = senders;
     }
 
-    /// Sets whether the run's record is left as it is.
+    /// Sets whether this controller leaves the run's record unchanged.
     pub(super) const fn set_writes_no_record(&mut self, writes_none: bool) {
         self.writes_no_record = writes_none;
     }
@@ -165,7 +165,7 @@ impl<'a> FleetRunServices<'a> {
         self.refused.insert(node.clone(), all);
         // The number of digits has grown; `None` means 0.
         if before.checked_ilog10() != all.checked_ilog10() {
-            self.report_finding(format!("node {node}: {all} segments of its results were refused: {why}"));
+            self.report_finding(format!("node {node}: refused segments of its results: {all}; {why}"));
         }
     }
 
@@ -196,10 +196,10 @@ impl RunServices for FleetRunServices<'_> {
     fn command_for_node(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
         match (&self.shares, command) {
             (Some(shares), NodeCommand::Prepare(whole)) => {
-                NodeCommand::Prepare(shares.preparation_for(node, whole))
+                NodeCommand::Prepare(shares.build_preparation_for_node(node, whole))
             }
             (Some(shares), NodeCommand::Finish { sent }) => {
-                NodeCommand::Finish { sent: shares.sent_totals_for(node, &sent) }
+                NodeCommand::Finish { sent: shares.sent_totals_of_streams_received_by(node, &sent) }
             }
             (_, command) => command,
         }
@@ -237,7 +237,7 @@ impl RunServices for FleetRunServices<'_> {
 
     fn clock_fits(&self, node: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         Some(match &self.shares {
-            Some(shares) => shares.clock_fits_for(node, &self.clocks),
+            Some(shares) => shares.clock_fits_of_senders_to(node, &self.clocks),
             None => self.clocks.iter().map(|(node, fit)| (node.clone(), *fit)).collect(),
         })
     }

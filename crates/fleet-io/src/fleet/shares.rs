@@ -7,23 +7,23 @@
 //! streams of the plan, so that indices stay the same.
 
 use packetrig_fleet::message::{NodeReply, RunPreparation, SentTotal};
-use packetrig_plan::{Plan, PlanPart, PlanParts};
+use packetrig_plan::{Plan, PlanPart, PlanPartCutter};
 use packetrig_report::{NodeName, PlanHash, PortPlace};
 use packetrig_stats::clock::ClockFit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Of a plan that is longer than this many bytes, each node gets only its part.
+/// If a plan is longer than this many bytes, each node gets only its part of the plan.
 const LONG_PLAN_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
-pub(super) struct NodeShares {
-    by_node: BTreeMap<NodeName, NodeShare>,
+pub(super) struct NodeRunParts {
+    by_node: BTreeMap<NodeName, NodeRunPart>,
     parts: Option<DividedPlan>,
 }
 
 #[derive(Debug, Default)]
-struct NodeShare {
+struct NodeRunPart {
     /// Indices of the node's ports.
     ports: Vec<usize>,
     /// Indices of the streams that the node receives.
@@ -36,7 +36,7 @@ struct NodeShare {
 #[derive(Debug)]
 struct DividedPlan {
     hash: PlanHash,
-    parts: PlanParts,
+    parts: PlanPartCutter,
     places: Vec<PortPlace>,
 }
 
@@ -46,7 +46,7 @@ impl DividedPlan {
             return None;
         }
         // A document that cannot be divided goes to every node as a whole.
-        let parts = PlanParts::from_document(preparation.document.text())?;
+        let parts = PlanPartCutter::from_document(preparation.document.text())?;
         let document = std::mem::take(&mut preparation.document);
         Some(Self {
             hash: PlanHash::from_document(document.text()),
@@ -56,13 +56,13 @@ impl DividedPlan {
     }
 }
 
-impl NodeShares {
-    /// Divides a plan by the places in the preparation. The document and the places of a long plan are removed from
-    /// the preparation, because each node gets its own part of them. Must not be used for a plan that gets more
-    /// streams while it runs.
+impl NodeRunParts {
+    /// Computes what each node needs, from the places of the ports in the preparation. The document and the places of a
+    /// long plan are moved out of the preparation, because each node gets its own part of them. Must not be used for a
+    /// plan that gets more streams while it runs.
     pub(super) fn from_plan(plan: &Plan, preparation: &mut RunPreparation) -> Self {
         let places = &preparation.places;
-        let mut by_node: BTreeMap<NodeName, NodeShare> = BTreeMap::new();
+        let mut by_node: BTreeMap<NodeName, NodeRunPart> = BTreeMap::new();
         for (port, place) in places.iter().enumerate() {
             by_node.entry(place.node.clone()).or_default().ports.push(port);
         }
@@ -77,11 +77,15 @@ impl NodeShares {
     }
 
     /// Returns the preparation for `node`, with its part of the plan if the plan is divided.
-    pub(super) fn preparation_for(&self, node: &NodeName, whole: Box<RunPreparation>) -> Box<RunPreparation> {
+    pub(super) fn build_preparation_for_node(
+        &self,
+        node: &NodeName,
+        whole: Box<RunPreparation>,
+    ) -> Box<RunPreparation> {
         // A short plan goes to every node as a whole.
         let Some(DividedPlan { hash, parts, places }) = &self.parts else { return whole };
         let own = self.by_node.get(node).map_or(&[][..], |share| &share.ports);
-        let PlanPart { document, ports } = parts.plan_part_for_ports(own);
+        let PlanPart { document, ports } = parts.cut_plan_part_for_ports(own);
         // Port indices are those of the whole plan on every node, so this list has an entry for each of its ports.
         let mut own_places = vec![PortPlace::elsewhere(); places.len()];
         for port in ports {
@@ -96,13 +100,17 @@ impl NodeShares {
     }
 
     /// Returns the sent totals of the streams that `node` receives; it measures their loss with them.
-    pub(super) fn sent_totals_for(&self, node: &NodeName, all: &[SentTotal]) -> Arc<[SentTotal]> {
+    pub(super) fn sent_totals_of_streams_received_by(
+        &self,
+        node: &NodeName,
+        all: &[SentTotal],
+    ) -> Arc<[SentTotal]> {
         let Some(share) = self.by_node.get(node) else { return Arc::default() };
         all.iter().filter(|total| share.receives.contains(&total.stream)).copied().collect()
     }
 
     /// Returns the clock fits of the nodes from which `node` receives streams.
-    pub(super) fn clock_fits_for(
+    pub(super) fn clock_fits_of_senders_to(
         &self,
         node: &NodeName,
         all: &BTreeMap<NodeName, ClockFit>,
@@ -113,7 +121,8 @@ impl NodeShares {
 }
 
 /// The node that sends each stream of a plan. What other nodes report about the sending of a stream is ignored:
-/// receivers compute their loss from the sent total, so a node with a wrong total would cause a loss at other nodes.
+/// receivers compute their loss from the sent total, so a node with a wrong total would cause a false loss in the
+/// results of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct StreamSenders(Vec<NodeName>);
 
@@ -152,7 +161,7 @@ impl StreamSenders {
 mod tests {
     use super::*;
     use packetrig_fleet::message::StopReason;
-    use packetrig_plan::{HeldStream, PlanParseOptions};
+    use packetrig_plan::{PlanParseOptions, StreamResumePoint};
 
     fn pairs(nodes: usize) -> (String, Plan, Vec<PortPlace>) {
         let port = |n: usize| format!(r#"{{"name":"p{n}","location":"n{n}/eth1"}}"#);
@@ -178,10 +187,10 @@ mod tests {
         let (text, plan, places) = pairs(1000);
         let mut whole =
             RunPreparation { document: text.into(), places: places.clone(), ..RunPreparation::default() };
-        let shares = NodeShares::from_plan(&plan, &mut whole);
+        let shares = NodeRunParts::from_plan(&plan, &mut whole);
         assert_eq!(whole, RunPreparation::default(), "all of it is in the parts");
         let node = NodeName("n7".into());
-        let own = shares.preparation_for(&node, Box::default());
+        let own = shares.build_preparation_for_node(&node, Box::default());
         let read = PlanParseOptions { fleet: true, part: true, ..PlanParseOptions::default() };
         let own_plan = Plan::from_text_with(own.document.text(), read).unwrap();
         assert_eq!((own_plan.streams.len(), own_plan.ports.len(), own.places.len()), (500, 1000, 1000));
@@ -191,10 +200,19 @@ mod tests {
         );
         assert!(own.places.iter().filter(|place| !place.is_elsewhere()).count() == 2);
         let sent: Vec<SentTotal> = (0..500).map(|stream| SentTotal { stream, frames: 9 }).collect();
-        assert_eq!(*shares.sent_totals_for(&node, &sent), [SentTotal { stream: 3, frames: 9 }]);
-        assert!(shares.sent_totals_for(&NodeName("n6".into()), &sent).is_empty(), "it only sends");
+        assert_eq!(
+            *shares.sent_totals_of_streams_received_by(&node, &sent),
+            [SentTotal { stream: 3, frames: 9 }]
+        );
+        assert!(
+            shares.sent_totals_of_streams_received_by(&NodeName("n6".into()), &sent).is_empty(),
+            "it only sends"
+        );
         let fits = places.iter().map(|place| (place.node.clone(), ClockFit::default())).collect();
-        assert_eq!(shares.clock_fits_for(&node, &fits), [(NodeName("n6".into()), ClockFit::default())]);
+        assert_eq!(
+            shares.clock_fits_of_senders_to(&node, &fits),
+            [(NodeName("n6".into()), ClockFit::default())]
+        );
     }
 
     #[test]
@@ -209,7 +227,7 @@ mod tests {
             own,
             NodeReply::SendersDone { sent: vec![total(0, 10), total(7, 1)], why: StopReason::Done }
         );
-        let held = |stream| HeldStream { stream, number: 5, index: 0, mac: None };
+        let held = |stream| StreamResumePoint { stream, number: 5, index: 0, mac: None };
         let reply = NodeReply::Held { number: 1, fault: None, held: vec![held(0), held(1)] };
         let own = senders.filter_reply(&NodeName("n2".into()), reply);
         assert_eq!(own, NodeReply::Held { number: 1, fault: None, held: vec![held(1)] });
@@ -220,9 +238,9 @@ mod tests {
     fn a_short_plan_is_given_out_whole() {
         let (text, plan, places) = pairs(4);
         let mut whole = RunPreparation { document: text.into(), places, ..RunPreparation::default() };
-        let shares = NodeShares::from_plan(&plan, &mut whole);
+        let shares = NodeRunParts::from_plan(&plan, &mut whole);
         assert!(!whole.document.text().is_empty());
         let node = NodeName("n1".into());
-        assert_eq!(*shares.preparation_for(&node, Box::new(whole.clone())), whole);
+        assert_eq!(*shares.build_preparation_for_node(&node, Box::new(whole.clone())), whole);
     }
 }

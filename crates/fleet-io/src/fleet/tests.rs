@@ -14,13 +14,13 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion, SteeredPlane};
 use packetrig_fleet::agent::{AgentMachine, PersistentAgentState};
 use packetrig_fleet::controller::RunPolicies;
-use packetrig_fleet::fabric::{Fabric, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{Fabric, ResultSender, SegmentId};
 use packetrig_fleet::hello::{ClockFacts, FLEET_PROTOCOL_VERSION, NodeHello, OfferedPort};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{ClockKey, Nonce, RunPreparation, SentTotal, StoredWatermark};
 use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes};
-use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, PlanParseOptions};
+use packetrig_plan::{Plan, PlanChange, PlanDocument, PlanGrowth, PlanParseOptions, StreamResumePoint};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{AcceptanceCriteria, NodeName, RunId, RunReport};
@@ -29,7 +29,7 @@ use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_store::spool::segment::{ResultSegment, SegmentKind};
 use packetrig_store::spool::{self, ResultSpool, SegmentKey, value};
 use packetrig_units::{MonoTime, Nanos};
@@ -132,15 +132,22 @@ impl SteeredPlane for HalfPlane {
         self.note(format!("{steer:?}"));
         Ok(())
     }
-    fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold_for_change(
+        &mut self,
+        steer: &PlanChange<PlanGrowth>,
+    ) -> Result<Vec<StreamResumePoint>, EngineError> {
         self.note(format!("hold {steer:?}"));
         if !self.sends() && matches!(steer, PlanChange::Resume(_)) {
             return Err(EngineError::Bug("made to fail"));
         }
-        let held = HeldStream { stream: 0, number: 7, index: 0, mac: None };
+        let held = StreamResumePoint { stream: 0, number: 7, index: 0, mac: None };
         Ok(if self.sends() { vec![held] } else { vec![] })
     }
-    fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce_change(
+        &mut self,
+        held: &[StreamResumePoint],
+        at: Option<MonoTime>,
+    ) -> Result<(), EngineError> {
         let numbers: Vec<_> = held.iter().map(|held| (held.stream, held.number)).collect();
         self.note(format!("announce {numbers:?}{}", if at.is_some() { " at" } else { "" }));
         Ok(())
@@ -296,7 +303,7 @@ impl TestNode {
         let spool = ResultSpool::open_or_create(&place.join("spool"), limits, free).unwrap();
         let way = fabric.clone();
         let of = node.clone();
-        let open = Box::new(move || Ok(Box::new(way.open_result_outlet(&of)?) as Box<dyn ResultOutlet>));
+        let open = Box::new(move || Ok(Box::new(way.open_result_outlet(&of)?) as Box<dyn ResultSender>));
         let captures = place.join("captures");
         let source =
             UplinkSource { spool: spool.clone(), captures, capture_bytes: 1 << 20, node: node.clone() };
@@ -393,7 +400,7 @@ fn options() -> RunOptions {
         run: RunId("r1".into()),
         name: "test".into(),
         started_wall_ns: 1,
-        terms: RunTerms { tag_key: 77, seed: 5, ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: 77, seed: 5, ..SharedRunOptions::default() },
         confirmed: vec![],
         capture_dir: None,
         drain: Nanos::from_millis(1),

@@ -5,7 +5,7 @@ use packetrig_probe::BudgetExceeded;
 use packetrig_probe::estimate::{NoEstimateReason, RateEstimate};
 use packetrig_probe::series::{ProbeSeries, SeriesSummary, SeriesTimes};
 use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
-use packetrig_probe::session::sender::{SessionFacts, StampSender};
+use packetrig_probe::session::sender::{StampSender, StampSessionFacts};
 use packetrig_probe::{ErrorSpread, ProbeRecord, ReleaseSummary};
 use packetrig_probe_io::ask::{ProbeSeriesOutcome, SeriesEndReason};
 use packetrig_probe_io::send::SendOutcome;
@@ -17,7 +17,7 @@ use packetrig_stats::probe::{
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_units::{MonoTime, Nanos};
 
-/// A line that was sent.
+/// A line whose probes were sent.
 pub(super) struct SentProbeLine {
     pub(super) number: usize,
     pub(super) planned: u64,
@@ -32,8 +32,8 @@ pub(super) struct SessionClock {
 }
 
 impl SessionClock {
-    /// Describes this node's wall clock. The report compares it with the far wall clock later, where the results of
-    /// both nodes are available.
+    /// Describes this node's wall clock. The report compares this clock with the other node's wall clock later, where
+    /// the results of both nodes are available.
     const fn own_wall_clock(self) -> OwnClock {
         let (before, after) = (self.before, self.after);
         let widest = if before.bound_ns > after.bound_ns { before.bound_ns } else { after.bound_ns };
@@ -46,8 +46,8 @@ impl SessionClock {
     }
 }
 
-/// Builds the result of a line with answered probes. `compares`: the clocks are also compared by
-/// the session's own exchanges.
+/// Builds the result of a line with answered probes. `compares`: the clocks of both ends are also compared from the
+/// times in the session's probes and answers.
 pub(super) fn answered_line_result(
     line: SentProbeLine,
     outcome: &ProbeSeriesOutcome,
@@ -59,7 +59,7 @@ pub(super) fn answered_line_result(
     let records = outcome.series.records();
     let directions = session.map(|session| SessionFindings::from_session(session, records, clock, compares));
     let lost =
-        session.map(StampSender::summarize_session).and_then(|told| told.lost_there.zip(told.lost_back));
+        session.map(StampSender::build_session_facts).and_then(|told| told.lost_there.zip(told.lost_back));
     ProbeLineResult {
         counts: probe_counts(&summary, line.planned),
         session_lost: lost,
@@ -94,7 +94,7 @@ pub(super) struct EstimatedProbeLine<'a> {
     pub(super) series: &'a ProbeSeries,
     pub(super) end: Result<TrainEnd, packetrig_probe_io::Error>,
     pub(super) answer: Result<RateEstimate, NoEstimateReason>,
-    /// Time that the estimator had.
+    /// Length of the estimator's time slot.
     pub(super) slot: Nanos,
 }
 
@@ -166,7 +166,7 @@ fn capacity_range(estimate: &RateEstimate) -> CapacityRange {
 }
 
 /// Builds the result of a line with probes that are not answered.
-pub(super) fn sent_line_result(line: SentProbeLine, outcome: &SendOutcome) -> ProbeLineResult {
+pub(super) fn build_unanswered_line_result(line: SentProbeLine, outcome: &SendOutcome) -> ProbeLineResult {
     let summary = ReleaseSummary::from_records(&outcome.records);
     let end = match outcome.refused {
         Some(refused) => budget_end_reason(refused),
@@ -227,7 +227,7 @@ impl SessionFindings {
     ) -> Self {
         let follow_ups = session.follow_ups();
         // The reflector's own claim about UTC is not used: the report compares the two wall clocks.
-        let told = SessionFacts { is_far_synchronised: true, ..session.summarize_session() };
+        let told = StampSessionFacts { is_far_synchronised: true, ..session.build_session_facts() };
         let walls =
             delays::compute_delays(records, follow_ups, &told, &ClockRelation::Utc(clock.own_wall_clock()));
         let exchanges = compares.then(|| {

@@ -1,4 +1,4 @@
-//! Checks the probes that a node is asked to send and answer against its owner's permits.
+//! Checks whether the owner of a node permits the probes that the node is asked to send and to answer.
 //!
 //! Everything is checked before a socket is opened, and all refusals are reported at once.
 
@@ -53,7 +53,7 @@ pub(super) fn select_permitted_probe_ports(
     lent: &LentMachine,
 ) -> Result<Vec<OwnProbePort>, Error> {
     if preparation.terms.steered {
-        return Err(plan_error("x_probes", "the configuration of a service cannot have probes"));
+        return Err(plan_error("x_probes", "a run whose streams the user controls cannot have probes"));
     }
     let places = lent.local_port_locations(preparation)?;
     if let Some(name) = &probes.mechanism
@@ -63,7 +63,7 @@ pub(super) fn select_permitted_probe_ports(
     }
     let here: Vec<(usize, PortLocation)> =
         places.into_iter().enumerate().filter_map(|(port, place)| Some((port, place?))).collect();
-    let mut refusals = check_owner_permit(preparation, plan, &here, lent)?;
+    let mut refusals = list_owner_permit_refusals(preparation, plan, &here, lent)?;
     let mut ports = Vec::with_capacity(here.len());
     for (port, location) in here {
         let address = probes.addresses.get(&port).copied();
@@ -80,7 +80,7 @@ fn plan_error(path: &str, message: &str) -> Error {
 }
 
 /// Returns the refusals by the owner's permit file: ports that are not lent, forbidden addresses, too high rates.
-fn check_owner_permit(
+fn list_owner_permit_refusals(
     preparation: &RunPreparation,
     plan: &Plan,
     here: &[(usize, PortLocation)],
@@ -120,8 +120,8 @@ fn check_interface(
     }
 }
 
-/// Selects the lines and askers of a port with addresses that the permit for probes allows. Adds a refusal for each
-/// of the others.
+/// Selects those lines and askers of a port whose addresses the permit for probes allows. Adds a refusal for each
+/// other line or asker.
 pub(super) fn select_permitted_peers(
     probes: &ProbePlan,
     port: usize,
@@ -131,11 +131,11 @@ pub(super) fn select_permitted_peers(
     let today = (policy.today.0)();
     let mut ask = |address: IpAddr, what: &str| {
         let answer = policy.permit.permit_target(address, &today);
-        // The error's advice to use `--allow` is for the command line only, so this has its own text.
+        // The error's advice to use `--allow` is for the command line only, so the refusal gets another text.
         answer.map_err(|_| refusals.push(refusal_text(what, address, policy, &today))).ok()
     };
     let mut lines = Vec::new();
-    for (number, line) in probes.lines_from(port) {
+    for (number, line) in probes.list_lines_sent_by(port) {
         let Some(target) = probes.target_address(line) else { continue };
         let permitted = ask(target.ip(), "probing");
         lines.extend(permitted.map(|permitted| PermittedProbeLine {
@@ -146,9 +146,9 @@ pub(super) fn select_permitted_peers(
         }));
     }
     let mut askers = Vec::new();
-    for asker in probes.ports_probing(port) {
+    for asker in probes.list_ports_probing(port) {
         let Some(address) = probes.addresses.get(&asker).copied() else { continue };
-        askers.extend(ask(address, "answering").map(|_| PermittedAsker { port: asker, address }));
+        askers.extend(ask(address, "answering probes from").map(|_| PermittedAsker { port: asker, address }));
     }
     (lines, askers)
 }
@@ -156,9 +156,11 @@ pub(super) fn select_permitted_peers(
 fn refusal_text(what: &str, address: IpAddr, policy: &ProbePolicy, today: &str) -> String {
     use packetrig_probe::PermitRefusal;
     match policy.permit.permit_target(address, today) {
-        Err(PermitRefusal::Ended(_, until)) => format!("{what} {address} was allowed until {until}"),
-        Err(PermitRefusal::Forbidden(_)) => format!("{what} {address} is forbidden"),
-        Err(PermitRefusal::NotOne(_)) => format!("{address} is not the address of one host"),
+        Err(PermitRefusal::Ended(_, until)) => {
+            format!("{what} {address} is no longer allowed: the permission expired on {until}")
+        }
+        Err(PermitRefusal::Forbidden(_)) => format!("{what} {address} is forbidden by the permit"),
+        Err(PermitRefusal::NotOne(_)) => format!("{address} is not the address of a single host"),
         // `Ok` is impossible, because the same target was refused a moment ago.
         Err(PermitRefusal::NotAllowed(_)) | Ok(_) => {
             format!("{what} {address} is not allowed by the permit for probes")

@@ -8,7 +8,7 @@ use super::prepare::{OwnProbePort, PermittedProbeLine};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_plan::PortLocation;
-use packetrig_plan::probes::{PlannedMethod, ProbePlan};
+use packetrig_plan::probes::{PlannedProbeMethod, ProbePlan};
 use packetrig_probe::estimate::TrainShape;
 use packetrig_probe::schedule::ScheduledTrain;
 use packetrig_probe::{ProbeBudget, ProbeSchedule, ReleaseMechanism, choice};
@@ -37,7 +37,7 @@ pub(super) struct ReadyProbeSender {
     pub(super) lines: Vec<ReadyProbeLine>,
     /// Receives answers; absent for a method without answers.
     pub(super) listener: Option<PacketListener>,
-    /// Prevents the kernel from answering the packets that come back.
+    /// Own UDP port; prevents the kernel from answering the packets that come back to it.
     pub(super) own_port: SilencedPort,
     pub(super) about: Option<String>,
     /// Seed for identifiers that must differ from run to run.
@@ -64,7 +64,7 @@ pub(super) enum ProbeLineDepartures {
 }
 
 impl ProbeLineDepartures {
-    /// Number of probes to send; 0 if it is not known.
+    /// Returns the number of probes to send; 0 if an estimator decides it later.
     pub(super) fn planned_probes(&self) -> u64 {
         match self {
             Self::Scheduled(schedule) => schedule.probes().len() as u64,
@@ -102,7 +102,7 @@ pub(super) fn prepare_lines(
             Ok(line) => lines.push(line),
             Err(why) => {
                 let planned = u64::from(probes.count).saturating_mul(probes.train.into());
-                // An estimator decides by the answers how many probes it sends.
+                // An estimator decides from the answers how many probes it sends.
                 let planned = if probes.method.needs_exclusive_turn() { 0 } else { planned };
                 ready.failed.push(ProbeLineResult::without_probes(
                     line.number,
@@ -150,7 +150,7 @@ fn check_probe_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) ->
     }
     if let Some(own) = port.address.filter(|own| *own != way.ends.source) {
         return Err(format!(
-            "the route to {} leaves with the source address {}, not with {own}",
+            "the route to {} uses the source address {}, but the plan has {own}",
             way.ends.target, way.ends.source
         ));
     }
@@ -180,7 +180,7 @@ fn prepare_line(
         .with_lease_gate(gate.clone());
     // Lines of a port take turns within an interval. Each line also has its own seed: with one seed for all, lines of
     // different ports in the same turn would send at the same time.
-    let turns = u64::from(probes.line_count_of(line.line.from)).max(1);
+    let turns = u64::from(probes.count_lines_sent_by(line.line.from)).max(1);
     let (departures, turn) = if probes.method.needs_exclusive_turn() {
         (ProbeLineDepartures::Asked(train_shape(probes, &way)), probes.slot)
     } else {
@@ -226,8 +226,8 @@ fn derive_seed(seed: u64, number: usize) -> u64 {
     seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Prepares one sender for all lines if they are answered, because one listener serves them all. Prepares one sender
-/// for each line if they are not answered, because each then waits only for its own departures.
+/// Prepares one sender for all lines if probes are answered, because one listener serves all lines. Otherwise prepares
+/// one sender for each line, because each sender then waits only for its own departures.
 fn prepare_senders(
     probes: &ProbePlan,
     port: &OwnProbePort,
@@ -236,7 +236,7 @@ fn prepare_senders(
     seed: u64,
 ) -> Result<Vec<ReadyProbeSender>, Error> {
     let groups: Vec<Vec<ReadyProbeLine>> = match probes.method {
-        PlannedMethod::Send => lines.into_iter().map(|line| vec![line]).collect(),
+        PlannedProbeMethod::Send => lines.into_iter().map(|line| vec![line]).collect(),
         _ => vec![lines],
     };
     groups.into_iter().map(|lines| prepare_sender(probes, port, lines, policy, seed)).collect()
@@ -254,14 +254,14 @@ fn prepare_sender(
     addresses.dedup();
     let namespace = port.location.namespace.as_deref();
     let (first, others) = addresses.split_first().ok_or(Error::Bug("a sender without lines"))?;
-    let mut own_port = SilencedPort::reserve_any_udp_port(namespace, *first).map_err(engine_error)?;
+    let mut own_port = SilencedPort::reserve_any_udp_port(namespace, *first).map_err(to_data_plane_error)?;
     // Lines may have different source addresses. The same UDP port must be reserved at each of them.
     for other in others {
-        own_port.reserve_same_udp_port_at(namespace, *other).map_err(engine_error)?;
+        own_port.reserve_same_udp_port_at(namespace, *other).map_err(to_data_plane_error)?;
     }
-    // All lines of a port leave through its interface, so the first line names it for all.
+    // All lines of a port use the same interface, so its index is taken from the first line.
     let index = lines.first().map_or(0, |line| line.way.index);
-    let is_answered = probes.method != PlannedMethod::Send;
+    let is_answered = probes.method != PlannedProbeMethod::Send;
     let wanted = WantedPackets { addresses, port: Some(own_port.port()) };
     // The answers to a whole train can arrive before any of them is read: the thread that reads them is busy
     // sending the train.
@@ -281,11 +281,11 @@ fn open_listener(
         0 => PacketListener::open_at_interface(location, index, wanted),
         frames => PacketListener::open_with_room_for(location, index, wanted, frames),
     };
-    opened.map_err(engine_error)
+    opened.map_err(to_data_plane_error)
 }
 
 /// Converts an error of the probe crate to an error of the data plane.
-pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
+pub(super) fn to_data_plane_error(error: packetrig_probe_io::Error) -> Error {
     use packetrig_probe_io::Error as ProbeError;
     match error {
         ProbeError::Kernel(error) => Error::Kernel(error),
@@ -297,7 +297,7 @@ pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
 }
 
 /// Chooses the mechanism that the plan names; otherwise spinning for an estimator's trains, and for other probes the
-/// best one by a calibration of this kernel and driver.
+/// best one that works here, according to a calibration of this kernel and driver if there is one.
 fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolicy) -> ChosenMechanism {
     if let Some(mechanism) = probes.mechanism.as_ref().and_then(|name| name.parse().ok()) {
         return ChosenMechanism { mechanism, why: "asked for".to_owned() };

@@ -3,7 +3,7 @@
 //! Invariant: the reflector answers only while the lease of the node is valid.
 
 use super::prepare::OwnProbePort;
-use super::ready::engine_error;
+use super::ready::to_data_plane_error;
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_plan::probes::ProbePlan;
@@ -29,7 +29,7 @@ const MIN_ANSWER_INTERVAL: Nanos = Nanos::from_micros(100);
 #[derive(Debug)]
 pub(super) struct RunningReflector {
     stop: Arc<AtomicBool>,
-    /// `None` once it was joined.
+    /// `None` once the thread was joined.
     thread: Option<JoinHandle<Result<Vec<ReflectedRequests>, packetrig_probe_io::Error>>>,
 }
 
@@ -72,12 +72,12 @@ impl RunningReflector {
         Ok(Some(Self { stop, thread: Some(thread) }))
     }
 
-    /// Stops the thread, and returns the requests that reached it.
+    /// Stops the thread, and returns how many requests came from each port that may ask.
     pub(super) fn stop_and_join(mut self) -> Result<Vec<ReflectedRequests>, Error> {
         self.stop.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
         let ended = thread.join().map_err(|_| Error::Panicked("reflector".to_owned()))?;
-        ended.map_err(engine_error)
+        ended.map_err(to_data_plane_error)
     }
 }
 
@@ -85,7 +85,7 @@ impl Drop for RunningReflector {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; the counts are not needed any more.
+            // A panic of the thread has been printed; its counts are not needed any more.
             drop(thread.join());
         }
     }

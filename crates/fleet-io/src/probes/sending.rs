@@ -1,5 +1,5 @@
-//! The threads that send the probes of a port: they wait for the start time, send by their schedules, and listen for
-//! answers.
+//! The threads that send the probes of a port: they wait for the start time, send according to their schedules,
+//! and listen for answers.
 //!
 //! Invariant: a sender that finds the lease expired ends for good, and reports this reason.
 
@@ -8,16 +8,16 @@ use super::ready::{ProbeLineDepartures, ReadyProbeLine, ReadyProbeSender};
 use crate::error::ignore_failure;
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
-use packetrig_plan::probes::{PlannedMethod, ProbePlan};
+use packetrig_plan::probes::{PlannedProbeMethod, ProbePlan};
 use packetrig_probe::estimate::{PairEstimator, PairSelection, RateEstimator};
 use packetrig_probe::method::{EchoMethod, ProbeMethod};
 use packetrig_probe::series::AnswerMeaning;
 use packetrig_probe::session::TimeFormat;
-use packetrig_probe::session::sender::{SessionSettings, StampSender};
-use packetrig_probe_io::ask::{self, AskEvent, ProbeLine, ProbeSeriesOptions, ProbeSeriesOutcome};
+use packetrig_probe::session::sender::{StampSender, StampSenderSettings};
+use packetrig_probe_io::ask::{self, ProbeLine, ProbeSeriesEvent, ProbeSeriesOptions, ProbeSeriesOutcome};
 use packetrig_probe_io::listener::PacketListener;
-use packetrig_probe_io::send::{self, ProbeContent, TargetProbesToSend};
-use packetrig_probe_io::trains::{ArrivalRule, TrainSender};
+use packetrig_probe_io::send::{self, ProbeContent, ScheduleTarget};
+use packetrig_probe_io::trains::{MeasuredArrival, TrainSender};
 use packetrig_stats::probe::{FirstProbe, ProbeLineEndReason, ProbeLineResult};
 use packetrig_stats::result::ProbeProgress;
 use packetrig_sys::clock;
@@ -59,15 +59,15 @@ impl ProbeSenderState {
         self.sent.fetch_add(probes as u64, Ordering::Relaxed);
     }
 
-    /// Counts an event of probes that are answered.
-    fn count_event(&self, event: &AskEvent<'_>) {
+    /// Counts a sent probe, or the first answer to a probe.
+    fn count_event(&self, event: &ProbeSeriesEvent<'_>) {
         match event {
-            AskEvent::Sent { .. } => self.count_sent(1),
+            ProbeSeriesEvent::Sent { .. } => self.count_sent(1),
             // A second answer to a probe is a duplicate, so only the first one is counted.
-            AskEvent::Answered { meaning: AnswerMeaning::First(_), .. } => {
+            ProbeSeriesEvent::Answered { meaning: AnswerMeaning::First(_), .. } => {
                 self.answered.fetch_add(1, Ordering::Relaxed);
             }
-            AskEvent::Answered { .. } | AskEvent::Ended { .. } => {}
+            ProbeSeriesEvent::Answered { .. } | ProbeSeriesEvent::Ended { .. } => {}
         }
     }
 }
@@ -78,7 +78,7 @@ pub(super) struct RunningSender {
     start: Sender<MonoTime>,
     /// Number and planned probes of each line, for the result if the thread panics.
     lines: Vec<(usize, u64)>,
-    /// `None` once it was joined.
+    /// `None` once the thread was joined.
     thread: Option<JoinHandle<SentProbeLines>>,
 }
 
@@ -152,7 +152,7 @@ impl Drop for RunningSender {
     fn drop(&mut self) {
         self.stop_sending();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed.
+            // A panic of the thread has been printed.
             drop(thread.join());
         }
     }
@@ -175,11 +175,11 @@ impl ProbeSenderJob {
             return SentProbeLines { lines: unsent.collect(), first: None };
         };
         let sent = match self.probes.method {
-            PlannedMethod::Send => self.send_unanswered_probes(ready, start),
-            PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => {
+            PlannedProbeMethod::Send => self.send_unanswered_probes(ready, start),
+            PlannedProbeMethod::OneWay | PlannedProbeMethod::Stamp | PlannedProbeMethod::Ping => {
                 self.send_answered_probes(ready, start)
             }
-            PlannedMethod::Capacity => Ok(self.estimate_line_rates(ready, start)),
+            PlannedProbeMethod::Capacity => Ok(self.estimate_line_rates(ready, start)),
         };
         sent.unwrap_or_else(|error| {
             let end = ProbeLineEndReason::Failed(error.to_string());
@@ -236,7 +236,7 @@ impl ProbeSenderJob {
         }
         let options = ProbeSeriesOptions { answer: self.probes.wait, stop: &|| self.must_stop() };
         let mut listeners: Vec<_> = listener.into_iter().collect();
-        let count = &mut |event: AskEvent<'_>| self.state.count_event(&event);
+        let count = &mut |event: ProbeSeriesEvent<'_>| self.state.count_event(&event);
         let outcomes = ask::run_lines_from(start, &mut asked, &mut listeners, options, count)?;
         // `asked` borrows the methods that are read below.
         drop(asked);
@@ -252,7 +252,7 @@ impl ProbeSenderJob {
         clock: SessionClock,
     ) -> SentProbeLines {
         let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
-        let compares = self.probes.method == PlannedMethod::OneWay;
+        let compares = self.probes.method == PlannedProbeMethod::OneWay;
         let mut sent = SentProbeLines::default();
         for ((line, outcome), method) in kept.into_iter().zip(outcomes).zip(methods) {
             let session = method.stamp_session();
@@ -275,17 +275,17 @@ impl ProbeSenderJob {
         // The identifiers of an ICMP echo (RFC 792) and of a session (RFC 8972) have 16 bits.
         let [.., high, low] = own.number.to_be_bytes();
         let identifier = u16::from_be_bytes([high, low]);
-        if self.probes.method == PlannedMethod::Ping {
+        if self.probes.method == PlannedProbeMethod::Ping {
             return ProbeLineMethod::Echo(EchoMethod::new(ends, identifier, own.about.clone()));
         }
-        let follow_up = self.probes.method != PlannedMethod::Capacity;
+        let follow_up = self.probes.method != PlannedProbeMethod::Capacity;
         ProbeLineMethod::Stamp(Box::new(StampSender::new(
             ends,
-            SessionSettings {
+            StampSenderSettings {
                 ports: (own.port, line.target_port),
                 key: None,
                 format: TimeFormat::Ptp,
-                // Zero would mean that there is no number (RFC 8972).
+                // In RFC 8972 the value zero means that a session has no identifier.
                 number: identifier.max(1),
                 realtime_offset_ns,
                 synchronised_ns: None,
@@ -335,7 +335,7 @@ impl ProbeSenderJob {
         let mut estimator = PairEstimator::new(PairSelection::Mode, self.probes.count as usize, shape);
         let over = begins + self.probes.slot;
         let is_over = || self.must_stop() || clock::monotonic_ns() >= over.as_nanos();
-        let mut trains = TrainSender::new(&way, method, dispatcher, listener, ArrivalRule::Far);
+        let mut trains = TrainSender::new(&way, method, dispatcher, listener, MeasuredArrival::Far);
         trains.answer_timeout = self.probes.wait;
         let end = trains.run_estimator(&mut estimator, &is_over, &mut |_| self.state.count_sent(1));
         let is_stopped = self.must_stop();
@@ -358,8 +358,8 @@ impl ProbeSenderJob {
         ready: ReadyProbeSender,
         start: MonoTime,
     ) -> Result<SentProbeLines, packetrig_probe_io::Error> {
-        // The port is held until all lines are sent: otherwise the kernel would answer the packets that come
-        // back to it.
+        // The UDP port stays reserved until all lines are sent: otherwise the kernel would answer the packets that
+        // come back to it.
         let ReadyProbeSender { lines, own_port, about, .. } = ready;
         let mut sent = SentProbeLines::default();
         for line in lines {
@@ -367,7 +367,7 @@ impl ProbeSenderJob {
             let ProbeLineDepartures::Scheduled(schedule) = departures else { continue };
             let ports = (own_port.port(), target_port);
             let content = ProbeContent::Datagram { ends: way.ends, ports, about: about.clone() };
-            let mut aims = [TargetProbesToSend { way, dispatcher, content }];
+            let mut aims = [ScheduleTarget { way, dispatcher, content }];
             let outcome = send::send_schedule_from(
                 start + shift,
                 &schedule,
@@ -377,7 +377,7 @@ impl ProbeSenderJob {
             )?;
             let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
             let line = SentProbeLine { number, planned: schedule.probes().len() as u64, mechanism };
-            let mut row = findings::sent_line_result(line, &outcome);
+            let mut row = findings::build_unanswered_line_result(line, &outcome);
             row.end = findings::end_reason_with_lease(row.end, lost_lease);
             sent.append_lines(SentProbeLines {
                 lines: vec![row],
@@ -395,7 +395,8 @@ struct PortProbeIdentity {
     number: u64,
 }
 
-/// The method of a line. The series only borrows it, because the session's data is read from it afterwards.
+/// The method of a line. The series of probes only borrows the method, because the session's data is
+/// read from it afterwards.
 enum ProbeLineMethod {
     Stamp(Box<StampSender>),
     Echo(EchoMethod),

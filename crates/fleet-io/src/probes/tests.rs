@@ -28,17 +28,20 @@ fn probe_permit_covers_targets_and_askers() {
     let mesh = probes("method: oneway, from: [a, b], to: [a, b]");
     let both = refusals(&mesh, 0, "");
     let not_allowed = |what: &str| format!("{what} 198.18.0.2 is not allowed by the permit for probes");
-    assert_eq!(both, [not_allowed("probing"), not_allowed("answering")]);
+    assert_eq!(both, [not_allowed("probing"), not_allowed("answering probes from")]);
     let network = "[[target]]\nnetwork = \"198.18.0.0/24\"\n";
     assert_eq!(refusals(&mesh, 0, network), Vec::<String>::new());
     assert_eq!(
         refusals(&mesh, 0, &format!("{network}until = \"2026-11-24\""))[0],
-        "probing 198.18.0.2 was allowed until 2026-11-24"
+        "probing 198.18.0.2 is no longer allowed: the permission expired on 2026-11-24"
     );
     let never = format!("never = [\"198.18.0.2/32\"]\n{network}");
     assert_eq!(
         refusals(&mesh, 0, &never),
-        ["probing 198.18.0.2 is forbidden", "answering 198.18.0.2 is forbidden"]
+        [
+            "probing 198.18.0.2 is forbidden by the permit",
+            "answering probes from 198.18.0.2 is forbidden by the permit"
+        ]
     );
     assert_eq!(refusals(&mesh, 1, &never), Vec::<String>::new());
     // A ping is answered by the kernel, which answers every host anyway.
@@ -65,5 +68,5 @@ fn permission_with_end_date_needs_current_date() {
     let loan = ProbePolicy { permit, ..ProbePolicy::default() };
     let mut refusals = Vec::new();
     select_permitted_peers(&probes("method: ping, from: [a], to: [b]"), 0, &loan, &mut refusals);
-    assert_eq!(refusals, ["probing 198.18.0.2 was allowed until 2999-12-31"]);
+    assert_eq!(refusals, ["probing 198.18.0.2 is no longer allowed: the permission expired on 2999-12-31"]);
 }

@@ -7,24 +7,25 @@ use packetrig_store::{RunCatalogue, RunDraft};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Writes one result at a time, on its own thread, so that the next configuration need not wait for the disk.
+/// Writes results to the catalogue one at a time, each on a thread of its own, so that the next configuration need not
+/// wait for the disk.
 ///
 /// Invariant: [`Self::wait_until_stored`] returns only when the last result is on the disk, or a remark says that it
 /// could not be saved.
-pub(super) struct ResultKeeperThread {
+pub(super) struct BackgroundResultWriter {
     /// A separate connection, so that requests do not wait for a commit.
     catalogue: Arc<Mutex<RunCatalogue>>,
     current: Mutex<Option<JoinHandle<()>>>,
     operator: SharedOperator,
 }
 
-impl ResultKeeperThread {
+impl BackgroundResultWriter {
     pub(super) fn new(catalogue: RunCatalogue, operator: SharedOperator) -> Self {
         Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default(), operator }
     }
 
     pub(super) fn begin_storing(&self, draft: RunDraft, mut report: RunReport, document: String) {
-        // So even with a slow disk at most one report waits in memory.
+        // Waits for the previous result first: even with a slow disk, at most one report waits in memory.
         self.wait_until_stored();
         let catalogue = Arc::clone(&self.catalogue);
         let operator = Arc::clone(&self.operator);

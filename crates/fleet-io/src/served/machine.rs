@@ -1,18 +1,18 @@
 //! Served runs on this machine's interfaces.
 
-use super::keeping::ResultKeeperThread;
+use super::keeping::BackgroundResultWriter;
 use super::{
     ServedTerms, ServiceClock, lock_unpoisoned, steered_report_size, to_machine_failure, to_open_failure,
 };
 use crate::error::Error;
 use crate::local::{LocalExecutor, RunOptions};
 use crate::operator::SharedOperator;
-use crate::plane::EnginePlane;
+use crate::plane::EnginePlaneSource;
 use crate::session::{RunKeeper, RunSession};
 use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
 use packetrig_plan::{Plan, PlanDocument, PlanParseOptions, PlanProblem, PlanProblems, PortLocation};
 use packetrig_report::RunReport;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_store::{RunCatalogue, RunDraft};
 use packetrig_sys::kernel;
 use packetrig_sys::link::NamespaceLinks;
@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex};
 pub struct MachineRuns {
     /// Thread that starts the threads of runs. They need privileges that the threads for requests do not have.
     thread: Arc<ResidentThread>,
-    /// Stays open, because opening and closing it waits for the disk.
+    /// Stays open, because opening and closing a catalogue waits for the disk.
     catalogue: Mutex<RunCatalogue>,
-    keeping: Arc<ResultKeeperThread>,
+    keeping: Arc<BackgroundResultWriter>,
     terms: ServedTerms,
     operator: SharedOperator,
     clock: ServiceClock,
@@ -49,7 +49,7 @@ impl MachineRuns {
         operator: SharedOperator,
     ) -> Self {
         let catalogue = Mutex::new(catalogue);
-        let keeping = Arc::new(ResultKeeperThread::new(keeping, SharedOperator::clone(&operator)));
+        let keeping = Arc::new(BackgroundResultWriter::new(keeping, SharedOperator::clone(&operator)));
         Self { thread, catalogue, keeping, terms, operator, clock: ServiceClock::start_now() }
     }
 
@@ -58,7 +58,7 @@ impl MachineRuns {
         let options = (self.terms.options)();
         let begun = self.begin_run(options, &document).map_err(|error| to_machine_failure(&error))?;
         let text = document.text().to_owned();
-        let executor = LocalExecutor::<EnginePlane>::default();
+        let executor = LocalExecutor::<EnginePlaneSource>::default();
         let session = RunSession::open_session(executor, document, begun.options, move |event| sink(event));
         let keeper = MachineResultKeeper {
             keeping: Arc::clone(&self.keeping),
@@ -74,13 +74,14 @@ impl MachineRuns {
         options: RunOptions,
         document: &PlanDocument,
     ) -> Result<CatalogueRun, packetrig_store::Error> {
-        // Opening the ports takes long, and other requests need the catalogue meanwhile, so it is locked only here.
+        // Opening the ports takes long, and other requests need the catalogue meanwhile, so the catalogue is locked
+        // only in this function.
         let catalogue = lock_unpoisoned(&self.catalogue);
         let draft = catalogue.begin_run(options.run.clone(), steered_report_size(document))?;
         let limits = catalogue.read_rig_limits_of_kernel(&kernel::kernel_release_name())?;
         let options = RunOptions {
             capture_dir: Some(draft.create_capture_directory()?),
-            terms: RunTerms { limits, ..options.terms },
+            terms: SharedRunOptions { limits, ..options.terms },
             ..options
         };
         Ok(CatalogueRun { draft, options })
@@ -110,7 +111,7 @@ fn check_link_exists(location: &PortLocation) -> Result<(), String> {
     }
 }
 
-/// A run that is in the catalogue.
+/// A run that was begun in the catalogue, with its final options.
 struct CatalogueRun {
     draft: RunDraft,
     options: RunOptions,
@@ -146,9 +147,9 @@ impl RunSource for MachineRuns {
     }
 }
 
-/// Keeps the result of a run in the catalogue.
+/// Stores the result of a run in the catalogue when the run has ended.
 struct MachineResultKeeper {
-    keeping: Arc<ResultKeeperThread>,
+    keeping: Arc<BackgroundResultWriter>,
     draft: RunDraft,
     document: String,
     operator: SharedOperator,

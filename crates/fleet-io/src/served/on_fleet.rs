@@ -7,7 +7,7 @@ use crate::earlier_starts::{LateStartedRuns, is_late_start};
 use crate::error::Error;
 use crate::fleet::{ControlledFleet, FleetExecutor, NodeRetention, RunEnding, RunResultStore, begin_run};
 use crate::local::{RunExecutor, RunOptions};
-use crate::operator::{SharedOperator, waiting_policy};
+use crate::operator::{SharedOperator, build_waiting_policy};
 use crate::session::{RunKeeper, RunSession, SharedExecutor};
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
@@ -42,7 +42,7 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Creates the source of runs. `reopen` makes a new controller when the term of this one is lost.
+    /// Creates the source of runs. `reopen` makes a new controller when the term of the current controller is lost.
     pub fn new(controlled: ControlledFleet<F>, reopen: ReopenFleet<F>, terms: ServedTerms) -> Self {
         let ControlledFleet { mut fleet, store, operator } = controlled;
         fleet.set_retention(NodeRetention::KeepAfterLateStart);
@@ -50,19 +50,19 @@ where
         Self { fleet, store, reopen, terms, operator, clock: ServiceClock::start_now() }
     }
 
-    /// Takes the leads of the nodes of a configuration, and ends the runs that other controllers left on them. Returns
-    /// the name of this controller.
+    /// Takes the leads of the nodes of a configuration, and ends the runs that other controllers left unfinished on
+    /// these nodes. Returns the name of this controller.
     fn lead_run_nodes(&self, plan: &Plan, run: &RunId) -> Result<String, OpenFailure> {
         let mut fleet = lock_unpoisoned(&self.fleet);
         let operator = self.operator.as_ref();
-        let leftovers = match fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false)) {
+        let leftovers = match fleet.lead_run_nodes(plan, run, &mut build_waiting_policy(operator, false)) {
             // This process was stopped for so long that another controller has ended its term. It becomes a new
             // controller.
             Err(Error::LeadershipLost) => {
                 *fleet = (self.reopen)().map_err(OpenFailure::Fault)?;
                 // By default a new executor gives its nodes back after a run.
                 fleet.set_retention(NodeRetention::KeepAfterLateStart);
-                fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false))
+                fleet.lead_run_nodes(plan, run, &mut build_waiting_policy(operator, false))
             }
             led => led,
         };
@@ -85,7 +85,7 @@ where
     F::Incoming: 'static,
     FleetExecutor<F>: RunExecutor,
 {
-    /// Takes the leads of the nodes and opens a run. The inner error is that of a run that had begun; then this
+    /// Takes the leads of the nodes and opens a run. The inner error means that the run had begun and then failed; this
     /// controller may still lead the nodes.
     fn lead_nodes_and_open_run(
         &self,
@@ -169,7 +169,7 @@ where
     }
 }
 
-/// Keeps the result of a run in the store.
+/// Stores the result of a run when the run has ended.
 struct FleetResultKeeper {
     store: RunResultStore,
     document: String,
@@ -185,7 +185,7 @@ impl FleetResultKeeper {
             Ok(Some(kept)) => self.operator.on_kept_files(&kept),
             Err(error) => self
                 .operator
-                .remark(format_args!("cannot delete the files of a run that did not start: {error}")),
+                .remark(format_args!("cannot delete the files of a run without a result: {error}")),
         }
     }
 }

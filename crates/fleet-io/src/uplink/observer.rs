@@ -4,14 +4,14 @@ use super::UplinkShared;
 use packetrig_store::spool::ResultSpool;
 use std::sync::Arc;
 
-/// Results that a node keeps for its controller at one moment.
+/// State of an uplink at one moment: the results that a node keeps for its controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UplinkStatus {
-    /// Attempts of runs that this process took part in.
+    /// Number of attempts of runs that this process took part in.
     pub begun_runs: u64,
     /// Number of these attempts that ended with a result.
     pub finished_runs: u64,
-    /// Segments that wait for the controller.
+    /// Number of segments that wait for the controller.
     pub waiting_segments: u64,
     /// Bytes that the spool uses on the disk.
     pub used_bytes: u64,
@@ -32,8 +32,8 @@ impl UplinkObserver {
     }
 
     pub fn read_status(&self) -> UplinkStatus {
-        // This comes before the lock of the uplink: the spool may wait for the disk, and callers of the
-        // uplink must not wait for the disk.
+        // The spool is read before the uplink is locked: the spool may wait for the disk, and callers of the uplink
+        // must not wait for it.
         let (waiting_segments, used_bytes) = (self.spool.pending_segment_count(), self.spool.used_bytes());
         let state = self.shared.lock_uplink();
         UplinkStatus {

@@ -1,11 +1,11 @@
 //! Handles changes to a steered run. Each change has a number.
 //!
-//! Invariant: no step of a change is done twice, or before the step that it follows; late steps of an
+//! Invariant: no step of a change is done twice, or before the step that must come before it. Late commands for an
 //! ended change have no effect.
 
 use super::{AgentAction, AgentMachine, AgentState};
 use crate::message::{ChangeOrder, ChangeStep, NodeReply};
-use packetrig_plan::HeldStream;
+use packetrig_plan::StreamResumePoint;
 use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 use std::cmp::Ordering;
@@ -13,12 +13,12 @@ use std::cmp::Ordering;
 /// The last step of a change that this agent has answered. A fault means that the step failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ChangeProgress {
-    Held(Vec<HeldStream>, Option<NodeFault>),
+    Held(Vec<StreamResumePoint>, Option<NodeFault>),
     Announced(Option<NodeFault>),
     Over(Option<NodeFault>),
 }
 
-/// The last change that this agent has answered. Before the first one it has number 0 and is over.
+/// The last change that this agent has answered. Before the first change: number 0, and over.
 #[derive(Clone, Debug)]
 pub(super) struct LastChange {
     pub(super) number: u64,
@@ -34,8 +34,8 @@ impl Default for LastChange {
 impl AgentMachine {
     pub(super) fn on_change_order(&mut self, order: Box<ChangeOrder>) -> Vec<AgentAction> {
         match order.number.cmp(&self.change.number) {
-            // The controller orders the next change only after every node has answered this one, so this is a late
-            // repetition.
+            // The controller orders a change only after every node has answered the one before, so an older number
+            // is a late repetition.
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.repeat_progress(),
             // The number is recorded with the answer of the data plane, see `AgentEvent::Steered`.
@@ -59,7 +59,7 @@ impl AgentMachine {
             ChangeStep::Hold(_) => {
                 self.refuse_change_if_senders_stopped(number, |fault| ChangeProgress::Held(Vec::new(), fault))
             }
-            // The streams were never held here. If the order to hold them still arrives, it is too late.
+            // The streams were never held on this node. An order to hold them that arrives after this has no effect.
             ChangeStep::Undo => self.set_progress(number, ChangeProgress::Over(None)),
             // All nodes hold before any node gets these steps. A node that did not hold does not have the streams.
             ChangeStep::Announce { .. } | ChangeStep::Begin { .. } => Vec::new(),
@@ -74,8 +74,8 @@ impl AgentMachine {
             | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => {
                 self.repeat_progress()
             }
-            // A failed step undoes its own effects, so there is nothing to undo. A change that was not announced cannot
-            // begin.
+            // A failed step has undone its own effects, so nothing is left to undo. A change whose
+            // announcement failed cannot begin.
             (ChangeStep::Undo, ChangeProgress::Held(_, Some(_)))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(Some(_))) => {
                 self.set_progress(number, ChangeProgress::Over(None))
@@ -83,7 +83,8 @@ impl AgentMachine {
             (ChangeStep::Announce { .. } | ChangeStep::Undo, ChangeProgress::Held(_, None))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(None)) => {
                 match (&self.state, step.as_ref()) {
-                    // Receivers run longer than senders, and the senders of another node may still begin.
+                    // Announcements are for receivers, which run longer than senders: another node may
+                    // still begin to send.
                     (AgentState::Running, _) | (AgentState::Stopped(_), ChangeStep::Announce { .. }) => {
                         vec![AgentAction::Step(number, step)]
                     }
@@ -98,7 +99,7 @@ impl AgentMachine {
         }
     }
 
-    /// Records that a step is done, or that there was nothing to do, and reports this to the controller.
+    /// Records that a step has ended or needed no action, and reports the progress to the controller.
     pub(super) fn set_progress(&mut self, number: u64, progress: ChangeProgress) -> Vec<AgentAction> {
         self.change = LastChange { number, progress };
         self.repeat_progress()
@@ -114,9 +115,9 @@ impl AgentMachine {
         })
     }
 
-    /// Handles an order that comes while no sender is running. Before the start the order is ignored, because the
-    /// controller repeats it. After the senders have stopped, the change can never be made, and the agent reports a
-    /// fault.
+    /// Handles a change that arrives while no sender runs. Before the start of the run the change is ignored:
+    /// the controller repeats it. After the senders have stopped, the change cannot be made any more, and the
+    /// agent reports a fault.
     fn refuse_change_if_senders_stopped(
         &mut self,
         number: u64,

@@ -1,13 +1,13 @@
 //! Behaviour of an agent in a fleet: leases, a change of controller, and results that wait on the disk.
 
-use super::{AgentAction, AgentMachine, AgentState, EndedAttempt, KeptResult, MAX_REMEMBERED_RUNS};
+use super::{AgentAction, AgentMachine, AgentState, EndedAttempt, MAX_REMEMBERED_RUNS, StoredResult};
 use crate::lease::{AgentLease, LeaseAnswer};
 use crate::message::{LeaseGrant, MessageHead, NodeCommand, NodeReply, Nonce, StopReason};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
-/// State that an agent of a fleet keeps over restarts.
+/// State of a fleet's agent that survives a restart of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PersistentAgentState {
     /// Highest epoch that it has seen, stored by [`AgentAction::Remember`].
@@ -23,16 +23,16 @@ impl AgentMachine {
     pub(super) fn raise_epoch(&mut self, epoch: u64) -> Vec<AgentAction> {
         let rises = epoch > self.epoch;
         self.epoch = self.epoch.max(epoch);
-        // Fencing: a lower epoch stays refused even after a restart. Without leases there is one process and nothing to
-        // store.
+        // Fencing: a lower epoch must be refused even after a restart. Without leases, controller and agent are one
+        // process, so nothing need be stored.
         if rises && self.lease.is_some() { vec![AgentAction::Remember(epoch)] } else { Vec::new() }
     }
 
-    /// Lets a later controller end a run that an earlier one began: the run stays the same, and answers go to the later
-    /// controller from now on.
+    /// Lets a later controller end a run that an earlier controller began. From now on, replies about the run carry the
+    /// later controller's epoch, so they go to that controller.
     pub(super) fn adopt_epoch(&mut self, head: &MessageHead, command: &NodeCommand) {
-        // Only commands that end a run change its epoch: a later controller never starts a run that an earlier one
-        // prepared.
+        // Only commands that query or end a run change its epoch: a later controller never starts a run that
+        // an earlier one prepared.
         let ends = matches!(
             command,
             NodeCommand::Query
@@ -50,8 +50,9 @@ impl AgentMachine {
             // Replies carry this head, and the later controller ignores replies of another epoch.
             own.epoch = head.epoch;
             if let Some(lease) = &mut self.lease {
-                // The earlier controller may still answer a question that was sent after the later one began. The lease
-                // would then run beyond the end that the later one computes (`LeaseTerms::certain_stop_time`).
+                // The earlier controller may still answer a renewal that was asked after the later
+                // controller began. Such an answer would extend the lease beyond the end that the
+                // later controller computes (`LeaseTerms::certain_stop_time`).
                 lease.drop_open_questions();
             }
         }
@@ -70,7 +71,7 @@ impl AgentMachine {
         }
     }
 
-    /// Asks for a renewal of the lease, if it is time.
+    /// Asks the controller for a renewal of the lease, if a renewal is due.
     pub(super) fn renew_lease(&mut self, now: MonoTime) -> Vec<AgentAction> {
         let nonce = self.lease.as_mut().and_then(|lease| lease.take_due_question(now));
         let asked = self.head.iter().zip(nonce);
@@ -83,7 +84,7 @@ impl AgentMachine {
         grant: LeaseGrant,
         now: MonoTime,
     ) -> Vec<AgentAction> {
-        // Fencing: a grant for another attempt, or from a controller that has lost, extends no lease.
+        // Fencing: a grant for another attempt, or from a controller that no longer leads this node, extends no lease.
         if self.head.as_ref() != Some(head) || head.epoch < self.epoch {
             return Vec::new();
         }
@@ -95,7 +96,7 @@ impl AgentMachine {
                 let mut actions = vec![AgentAction::Extend(until)];
                 // ARMED is sent only after the first lease has arrived. Otherwise the controller could commit a node
                 // that may not send at the start time.
-                actions.extend(self.advance_from_state(
+                actions.extend(self.advance_if_in_state(
                     &AgentState::Leasing,
                     AgentState::Armed,
                     NodeReply::Armed,
@@ -121,12 +122,12 @@ impl AgentMachine {
     /// Stops the senders at the owner's limit or at the lease's end, and records the reason. At the lease's end the
     /// data plane also stops them without this order.
     pub(super) fn stop_expired_senders(&mut self, now: MonoTime) -> Vec<AgentAction> {
-        // One reason is enough: the senders have been told to stop.
+        // If there is a reason already, the senders have been ordered to stop.
         if self.state != AgentState::Running || self.why.is_some() {
             return Vec::new();
         }
-        // This check comes first: if both have ended, the owner's limit is the reason, because no renewal could have
-        // changed it.
+        // The owner's limit is checked first: if the limit and the lease have both ended, the limit is the reason,
+        // because no renewal could have extended it.
         if self.stop_at.is_some_and(|at| now >= at) {
             return self.stop_senders(StopReason::OwnersLimit);
         }
@@ -145,7 +146,7 @@ impl AgentMachine {
         lease.into_iter().chain(self.stop_at).min()
     }
 
-    /// Time at which the agent continues without its controller, if the controller stays silent.
+    /// Time at which the agent ends the run without its controller, if the controller stays silent until then.
     pub(super) fn silence_deadline(&self) -> Option<MonoTime> {
         let Some(lease) = &self.lease else {
             // Without leases the controller is in this process: its silence means that it is gone.
@@ -155,22 +156,22 @@ impl AgentMachine {
         match self.state {
             // These states end when the data plane or the disk is done, so they need no deadline.
             AgentState::Idle | AgentState::Finishing | AgentState::Spooling => None,
-            // While the lease is valid, the controller does not count as silent. After that, the agent waits
-            // for its senders.
+            // While the lease is valid, the controller does not count as silent. When it ends, `stop_expired_senders`
+            // stops the senders, and the agent waits for them.
             AgentState::Running if self.why.is_none() => None,
-            // In these states the senders of this agent have ended, so it waits for no other node to get ready.
+            // In these states the run has started, so no other node can still be getting ready.
             AgentState::Stopped(_) | AgentState::Spooled(_) => Some(self.heard + orphaned),
-            // Other nodes may take longer to get ready: silence is no fault then.
+            // Before the start, the controller may be silent because it waits for other nodes to get ready.
             _ => Some(self.heard + orphaned + orphaned),
         }
     }
 
     /// Ends a run with a silent controller, because no other controller would. In a fleet, a run with stopped senders
     /// is finished and its result goes to the spool. Any other run is released and forgotten.
-    pub(super) fn end_without_controller(&mut self) -> Vec<AgentAction> {
+    pub(super) fn end_run_without_controller(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
-        // The counts of received frames are worth keeping. The totals of other nodes are unknown here, so the final
-        // counts use only this node's own totals.
+        // The counts of received frames are kept. Only the controller has the totals of other nodes, so the final
+        // counts use only the totals of this node.
         if leased && let AgentState::Stopped(sent) = &self.state {
             let sent = sent.clone();
             self.stop_lease_renewal();
@@ -187,7 +188,8 @@ impl AgentMachine {
         if spooled { Vec::new() } else { vec![AgentAction::Release] }
     }
 
-    /// Number of segments of an ended attempt with its result in the spool, if this command asks for the result.
+    /// Number of segments of the result in the spool, if this command asks for the result of an attempt that has ended
+    /// and is in the spool. Otherwise `None`.
     pub(super) fn stored_segment_count(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
         let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
         if !asks || head.epoch < self.epoch {
@@ -203,8 +205,8 @@ impl AgentMachine {
             self.ended.pop_front();
         }
         let kept = match self.state {
-            AgentState::Spooled(KeptResult::Segments(segments)) if self.head.as_ref() == Some(head) => {
-                // Only a result on the disk counts: a result in memory is lost when its run is forgotten.
+            AgentState::Spooled(StoredResult::Segments(segments)) if self.head.as_ref() == Some(head) => {
+                // A result in memory is not remembered, because it is lost when its run is forgotten.
                 Some(segments)
             }
             _ => None,
@@ -213,7 +215,7 @@ impl AgentMachine {
     }
 
     pub(super) fn spool_result(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
-        // The run was aborted while the data plane computed its final counts; its result is not wanted any more.
+        // The run was aborted while the data plane computed the final counts, so the result is dropped.
         if self.state != AgentState::Finishing {
             return Vec::new();
         }
@@ -222,8 +224,8 @@ impl AgentMachine {
     }
 
     pub(super) fn on_result_spooled(&mut self, segments: u64) -> Vec<AgentAction> {
-        let kept = AgentState::Spooled(KeptResult::Segments(segments));
-        let actions = self.advance_from_state(&AgentState::Spooling, kept, NodeReply::Spooled { segments });
+        let kept = AgentState::Spooled(StoredResult::Segments(segments));
+        let actions = self.advance_if_in_state(&AgentState::Spooling, kept, NodeReply::Spooled { segments });
         if self.orphan
             && let Some(head) = self.head.clone()
         {
@@ -233,7 +235,7 @@ impl AgentMachine {
         actions
     }
 
-    /// Forgets a run that no longer holds ports: a spooled or failed run does not delay the next one.
+    /// Forgets the current run if it has released its ports and `next` is another run, so that `next` can be prepared.
     pub(super) fn forget_released_run(&mut self, next: &MessageHead) {
         if let Some(own) = self.head.clone()
             && self.has_released_ports()
@@ -243,16 +245,19 @@ impl AgentMachine {
         }
     }
 
-    /// True if no port is open any more, although the run is not forgotten.
+    /// True if the current run is a run of a fleet that has released its ports: it failed, or its result
+    /// is in the spool.
     pub(super) fn has_released_ports(&self) -> bool {
-        let done = matches!(self.state, AgentState::Spooled(KeptResult::Segments(_)) | AgentState::Failed(_));
+        let done =
+            matches!(self.state, AgentState::Spooled(StoredResult::Segments(_)) | AgentState::Failed(_));
         self.lease.is_some() && done
     }
 
     /// Records a sign of life from the controller.
     pub(super) fn record_contact(&mut self, now: MonoTime) {
         self.heard = now;
-        // A controller that is back collects the result, so the run must not be forgotten once it is spooled.
+        // The controller sends messages again and will collect the result, so the run must not be forgotten when the
+        // result is in the spool.
         self.orphan = false;
     }
 }

@@ -1,7 +1,7 @@
 //! Handles the steps of a run: one function for each command, and one for each answer of the data plane.
 
 use super::changes::LastChange;
-use super::{AgentAction, AgentMachine, AgentState, KeptResult, MAX_START_TIME_DIFFERENCE};
+use super::{AgentAction, AgentMachine, AgentState, MAX_START_TIME_DIFFERENCE, StoredResult};
 use crate::message::{MessageHead, NodeReply, PlanHash, RunPreparation, SentTotal, StopReason};
 use packetrig_report::outcome::NodeFault;
 use packetrig_stats::port::PortInfo;
@@ -18,7 +18,7 @@ impl AgentMachine {
         if self.head.as_ref() == Some(&head) {
             return self.report_state();
         }
-        // In a fleet the text is this node's part of the plan, but the head carries the hash of the whole plan.
+        // In a fleet the node gets only its part of the plan, but the head carries the hash of the whole plan.
         let part_of = preparation.part_of.clone();
         if part_of.unwrap_or_else(|| PlanHash::from_document(preparation.document.text())) != head.plan {
             return vec![AgentAction::Reply(
@@ -40,7 +40,7 @@ impl AgentMachine {
                 }
                 vec![AgentAction::Prepare(preparation)]
             }
-            // Nothing was confirmed, so nothing was sent: the new attempt uses the ports as they are.
+            // No start was confirmed, so no frame was sent. The new attempt uses the open ports.
             AgentState::Prepared
             | AgentState::Leasing
             | AgentState::Armed
@@ -63,9 +63,9 @@ impl AgentMachine {
     }
 
     pub(super) fn on_ports_prepared(&mut self, ports: Vec<PortInfo>) -> Vec<AgentAction> {
-        // The reply is kept, because PREPARE may be repeated.
+        // The list of ports is kept, because PREPARE may be repeated and gets the same reply.
         self.ports.clone_from(&ports);
-        self.advance_from_state(&AgentState::Preparing, AgentState::Prepared, NodeReply::Prepared { ports })
+        self.advance_if_in_state(&AgentState::Preparing, AgentState::Prepared, NodeReply::Prepared { ports })
     }
 
     pub(super) fn arm_receivers(&mut self) -> Vec<AgentAction> {
@@ -82,11 +82,12 @@ impl AgentMachine {
             self.state = AgentState::Leasing;
             return self.start_lease_renewal(now);
         }
-        self.advance_from_state(&AgentState::Arming, AgentState::Armed, NodeReply::Armed)
+        self.advance_if_in_state(&AgentState::Arming, AgentState::Armed, NodeReply::Armed)
     }
 
     pub(super) fn commit_start(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<AgentAction> {
-        // A repeated commit finds another state and is only answered: the start time never changes in an attempt.
+        // For a repeated commit the state is not `Armed` any more, so it is only answered: the start time never
+        // changes within an attempt.
         if self.state == AgentState::Armed {
             // In a steered run no stream begins at the start time.
             if now + guard >= start && !self.steered {
@@ -100,8 +101,9 @@ impl AgentMachine {
     pub(super) fn confirm_start(&mut self, start: MonoTime, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
             AgentState::Waiting { start: own, confirmed: false } if self.is_same_start_time(own, start) => {
-                // The senders need this long to receive the start time. After the refusal the controller reports that
-                // this node did not start. Without it, the node would start late and nobody would know.
+                // The senders need the time `margin` to receive the start time. If less is left, the node
+                // refuses, and the controller reports that this node did not start. Otherwise the node would
+                // start late without notice.
                 if now + self.margin >= start && !self.steered {
                     return self.reply_to_controller(NodeReply::Late);
                 }
@@ -110,7 +112,7 @@ impl AgentMachine {
                 actions.extend(self.reply_to_controller(NodeReply::Confirmed));
                 actions
             }
-            // The node had accepted a start time, which has passed by now.
+            // The node had accepted the start time, but it has passed without a confirmation.
             AgentState::Armed => self.reply_to_controller(NodeReply::Late),
             AgentState::Prepared => {
                 self.reply_to_controller(NodeReply::Refused("no start time was committed".to_owned()))
@@ -121,16 +123,16 @@ impl AgentMachine {
 
     /// True if two times mean the same start.
     fn is_same_start_time(&self, committed: MonoTime, confirmed: MonoTime) -> bool {
-        // In a fleet both were converted from the controller's clock, the second one possibly with a better fit.
+        // In a fleet both times were converted from the controller's clock, the second one possibly with a better fit.
         let slack = if self.lease.is_some() { MAX_START_TIME_DIFFERENCE } else { Nanos::ZERO };
         committed.since(confirmed) <= slack && confirmed.since(committed) <= slack
     }
 
     pub(super) fn stop_run(&mut self) -> Vec<AgentAction> {
         match self.state {
-            // The controller sends STOP after the start. A node without the confirmation also stops: a controller that
-            // was killed while it confirmed may have reached other nodes. The counts of its receivers are its result,
-            // and a later confirmation does not start it any more.
+            // The controller sends STOP after the start. A node without a confirmation also handles it: a controller
+            // that was killed while it confirmed may have reached only other nodes. Then the counts of the receivers
+            // are the result of this node, and a later confirmation does not start it any more.
             AgentState::Running | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.stop_senders(StopReason::Told)
             }
@@ -139,7 +141,7 @@ impl AgentMachine {
     }
 
     pub(super) fn stop_senders(&mut self, why: StopReason) -> Vec<AgentAction> {
-        // The state may have been `Waiting`, but only `Running` handles `SendersDone`.
+        // The state may have been `Waiting` or `Armed`, but `SendersDone` is handled only in the state `Running`.
         self.state = AgentState::Running;
         // The first event that ends the senders is the reason.
         self.why.get_or_insert(why);
@@ -151,10 +153,10 @@ impl AgentMachine {
         if self.state != AgentState::Running {
             return Vec::new();
         }
-        // Each sender checks its lease itself, and may notice its end before a tick here does.
+        // Each sender checks the lease itself, and may notice its end before a tick does.
         let ended = if lease_ended { StopReason::LeaseOver } else { StopReason::Done };
         let why = *self.why.get_or_insert(ended);
-        // Other nodes that send still need the emulated interfaces, but not beyond the owner's limit.
+        // The lease keeps emulated interfaces alive while other nodes send, but not beyond the owner's limit.
         if why == StopReason::OwnersLimit {
             self.stop_lease_renewal();
         }
@@ -165,7 +167,7 @@ impl AgentMachine {
     pub(super) fn finish_run(&mut self, sent: Vec<SentTotal>) -> Vec<AgentAction> {
         match self.state {
             AgentState::Stopped(_) => {
-                // Receivers need no lease, and nothing is sent any more.
+                // Nothing is sent any more, and receivers need no lease.
                 self.stop_lease_renewal();
                 self.state = AgentState::Finishing;
                 vec![AgentAction::Finish(sent)]
@@ -183,9 +185,9 @@ impl AgentMachine {
             return self.spool_result(result);
         }
         let reply = NodeReply::Result(Arc::clone(&result));
-        self.advance_from_state(
+        self.advance_if_in_state(
             &AgentState::Finishing,
-            AgentState::Spooled(KeptResult::Result(result)),
+            AgentState::Spooled(StoredResult::Result(result)),
             reply,
         )
     }
@@ -214,7 +216,7 @@ impl AgentMachine {
     }
 
     pub(super) fn on_run_failed(&mut self, fault: NodeFault) -> Vec<AgentAction> {
-        // The ports are closed in these states, so there is nothing left to release.
+        // In these states the run has no open ports on this node, so nothing is left to release.
         if matches!(self.state, AgentState::Idle | AgentState::Spooled(_) | AgentState::Failed(_)) {
             return Vec::new();
         }
@@ -227,9 +229,9 @@ impl AgentMachine {
     }
 
     pub(super) fn on_tick(&mut self, now: MonoTime) -> Vec<AgentAction> {
-        // This check comes first: if the run ends here, the other actions of this tick do not matter.
+        // Silence is checked first: if the run ends because of it, the other actions of this tick do not matter.
         if self.silence_deadline().is_some_and(|at| now >= at) {
-            return self.end_without_controller();
+            return self.end_run_without_controller();
         }
         // The lease keeps emulated interfaces alive while other nodes send, but not beyond the owner's limit.
         if matches!(self.state, AgentState::Stopped(_)) && self.stop_at.is_some_and(|at| now >= at) {
@@ -237,7 +239,7 @@ impl AgentMachine {
         }
         let mut actions = self.renew_lease(now);
         actions.extend(self.handle_start_time(now));
-        // This check comes last: a start that this tick notices late may be beyond the end of the lease already.
+        // The lease is checked last: when a late tick starts the run, the lease may have ended already.
         actions.extend(self.stop_expired_senders(now));
         actions
     }
@@ -255,8 +257,8 @@ impl AgentMachine {
                 self.reply_to_controller(NodeReply::Started)
             }
             AgentState::Waiting { start, confirmed: false } if now >= start && !self.steered => {
-                // The start time has passed without a confirmation. The node still receives and is ready for another
-                // attempt.
+                // The start time has passed without a confirmation. The receivers still run, so the node is
+                // ready for another attempt.
                 self.state = AgentState::Armed;
                 self.reply_to_controller(NodeReply::Late)
             }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::message::PlanHash;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::Blame;
 
 mod changes;
@@ -18,7 +18,7 @@ fn at(ms: u64) -> MonoTime {
 fn preparation() -> NodeCommand {
     NodeCommand::Prepare(Box::new(RunPreparation {
         document: DOCUMENT.into(),
-        terms: RunTerms { tag_key: 1, seed: 2, ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: 1, seed: 2, ..SharedRunOptions::default() },
         ..RunPreparation::default()
     }))
 }

@@ -27,7 +27,7 @@ fn disciplined_clocks_are_compared_through_true_time() {
         (facts(SECOND, 200 * 1_000_000_000, 30), facts(101 * SECOND, 100 * 1_000_000_000, 12));
     let fit = DisciplinedClock::fit_clocks(&node, &controller).unwrap();
     assert_eq!((fit.offset_ns, fit.bound), (-100 * 1_000_000_000, Nanos::new(42)));
-    assert_eq!(fit.to_local(controller.at), node.at);
+    assert_eq!(fit.to_node_time(controller.at), node.at);
     let late = facts(102 * SECOND, 100 * 1_000_000_000, 12);
     assert_eq!(
         DisciplinedClock::fit_clocks(&node, &late).unwrap().bound,

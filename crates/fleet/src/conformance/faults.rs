@@ -1,10 +1,10 @@
-//! The faults of [`FaultyFabric`], each observed over a fabric of any kind.
+//! Checks that the faults of [`FaultyFabric`] work over a fabric of any kind.
 
 use super::{
     NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_fabric_as_controller, join_fabric_or_panic,
     node_name, post_or_panic, segment_id,
 };
-use crate::fabric::{Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet};
+use crate::fabric::{Endpoint, Error, Fabric, RecordStore, ResultReceiver, ResultSender};
 use crate::faulty::{FabricFaults, FaultyFabric};
 use crate::message::{MessageBody, NodeCommand, Nonce};
 
@@ -14,7 +14,7 @@ pub fn check_faults<F: Fabric>(make: impl Fn() -> F) {
     check_call_faults(&FaultyFabric::new(make()));
 }
 
-/// Expects these messages, however slowly they arrive, and no other message.
+/// Panics unless exactly these messages arrive, in this order.
 fn expect_letters<E: Endpoint>(at: &mut E, wanted: &[MessageBody]) {
     let came: Vec<_> = wanted
         .iter()
@@ -29,7 +29,7 @@ fn three_commands() -> [MessageBody; 3] {
     [NodeCommand::Arm, NodeCommand::Query, NodeCommand::Stop].map(command_body)
 }
 
-/// Posts three commands to node `a`, and expects that exactly the wanted messages arrive there.
+/// Posts three commands to node `a`, and panics unless exactly the messages `wanted` arrive there.
 fn post_three_and_expect<E: Endpoint>(from: &mut E, a: &mut E, wanted: &[MessageBody]) {
     for letter in three_commands() {
         post_or_panic(from, &node_name("a"), letter);

@@ -1,5 +1,5 @@
-//! Checks of messages: commands and replies keep their order and are not lost, lost telemetry is counted, names are
-//! unique.
+//! Checks of messages: commands and replies keep their order and are not lost, lost telemetry is counted, and names
+//! of endpoints are unique.
 
 use super::{
     FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_fabric_as_controller,
@@ -22,7 +22,7 @@ pub(super) fn check_messages<F: Fabric>(traits: FabricTraits, make: impl Fn() ->
     controllers_receive_only_from_chosen_nodes(&make());
 }
 
-/// Two controllers each receive the replies of their own node, and the hellos of all nodes.
+/// Checks that each of two controllers receives only the replies of its own node, but the hellos of all nodes.
 fn controllers_receive_only_from_chosen_nodes<F: Fabric>(fabric: &F) {
     let names = ["1f", "2e"].map(NodeName::controller_of);
     let mut controllers = names.each_ref().map(|name| join_fabric_or_panic(fabric, name));

@@ -5,7 +5,7 @@ use super::{
     FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, node_name, open_reader, segment_id, test_run,
 };
 use crate::fabric::{
-    Error, Fabric, MAX_SEGMENT_BYTES, RecordStore, ResultInlet, ResultOutlet, SegmentDelivery, SegmentId,
+    Error, Fabric, MAX_SEGMENT_BYTES, RecordStore, ResultReceiver, ResultSender, SegmentDelivery, SegmentId,
 };
 use crate::message::RunId;
 use std::collections::BTreeSet;
@@ -107,7 +107,7 @@ fn runs_are_read_separately_and_unread_segments_stay<F: Fabric>(fabric: &F) {
     assert_eq!(came, (0..3).collect(), "the next reader gets the segments that were not confirmed");
 }
 
-fn next_segment<I: ResultInlet>(incoming: &mut I) -> SegmentDelivery<I::Token> {
+fn next_segment<I: ResultReceiver>(incoming: &mut I) -> SegmentDelivery<I::Token> {
     incoming.receive_segment(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("a segment was lost"))
 }
 

@@ -6,7 +6,8 @@ use crate::message::{NodeCommand, NodeName, SentTotal};
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
-/// Time to deliver the plan to one node, when many nodes get it.
+/// Time that the delivery of the plan takes for each node. In a large fleet, PREPARE is not repeated before this time
+/// multiplied by the number of nodes.
 const PLAN_DELIVERY_TIME_PER_NODE: Nanos = Nanos::from_millis(1);
 
 impl ControllerMachine {
@@ -18,7 +19,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Sends the command of this phase to every node that is behind.
+    /// Sends the command of the current phase, and the current change, to every node that has not answered them.
     pub(super) fn broadcast_commands(&mut self, now: MonoTime) {
         let is_urgent =
             matches!(self.phase, ControllerPhase::Committing { .. } | ControllerPhase::Confirming { .. });
@@ -26,7 +27,7 @@ impl ControllerMachine {
         self.repeat_at = now
             + match (is_urgent, is_long) {
                 (true, _) => self.limits.insist,
-                // The delivery of the plan to many nodes takes a while, and so do their answers.
+                // The delivery of the plan to many nodes takes longer than the usual interval.
                 (_, true) => self
                     .limits
                     .repeat
@@ -41,7 +42,7 @@ impl ControllerMachine {
             .iter()
             .flat_map(|(node, peer)| {
                 let change = self.unanswered_change_command(node);
-                // A stop is never delayed, and a node makes no change before it has started.
+                // A stop must not wait for a change, and a node that has not confirmed the start makes no change.
                 let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
                 let wanted = self.next_command_for(peer, &sent).filter(|_| change.is_none() || first);
                 let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.is_query_due(peer, now));
@@ -49,7 +50,7 @@ impl ControllerMachine {
             })
             .collect();
         for (node, command) in letters {
-            // Only queries are limited in their rate, so only their times are recorded.
+            // Only queries have a minimum interval, so only their times are recorded.
             if let (NodeCommand::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
                 peer.asked = now;
             }
@@ -63,19 +64,19 @@ impl ControllerMachine {
         }
     }
 
-    /// True if the controller must send a QUERY to a node now. A node that reports by itself is asked less often.
+    /// True if the controller must send a QUERY to a node now. A node that sends samples is asked less often.
     fn is_query_due(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
-        // Each question is signed, and a fleet may have thousands of nodes. A node that reports is only asked because
-        // its last reply may have been lost.
+        // Each query is signed, and a fleet may have thousands of nodes. A node that sends samples is asked only
+        // because its last reply may have been lost.
         now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
     }
 
-    /// Returns the command that moves this node on, if it is behind. `sent` holds the totals of all
-    /// streams, for FINISH only.
+    /// Returns the command of the current phase for this node; `None` if the node has answered it or needs none.
+    /// `sent`: the totals of all streams, used only for FINISH.
     fn next_command_for(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
         let (command, reached) = match &self.phase {
             ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
-            // A node that is gone holds nothing of the run any more. Without leases, a lost node got an abort already.
+            // A node that is gone has no resources of the run. Without leases, a lost node has got an abort already.
             _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
             // A silent node may still receive: a stop can reach it before its lease ends.
             ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } if peer.lost => {
@@ -95,8 +96,8 @@ impl ControllerMachine {
             ControllerPhase::Running { .. } if self.stopping.is_some() => {
                 (NodeCommand::Stop, PeerProgress::Done)
             }
-            // The query is also sent while draining, as a sign of life: an agent without messages gives the run
-            // up.
+            // The query is also a sign of life while the receivers drain: an agent that gets no messages
+            // gives the run up.
             ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } => {
                 (NodeCommand::Query, PeerProgress::Reported)
             }
@@ -107,7 +108,7 @@ impl ControllerMachine {
         (peer.progress < reached).then_some(command)
     }
 
-    /// Frame totals of all streams, from the nodes that have reported them. A stream has one sender.
+    /// Returns the numbers of sent frames that nodes have reported, one entry for each stream: a stream has one sender.
     pub(super) fn sent_totals(&self) -> Arc<[SentTotal]> {
         self.peers.values().flat_map(|peer| peer.sent.iter().copied()).collect()
     }

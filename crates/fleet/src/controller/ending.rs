@@ -23,8 +23,8 @@ impl ControllerMachine {
                 self.stopped_by_user = true;
                 self.stop_senders(now);
             }
-            // The plan's drain time is kept, so that frames in flight can arrive; later arrivals do not make
-            // it longer. A repeated stop changes nothing.
+            // The receivers still run for the plan's drain time, so that frames in flight can arrive. Later arrivals do
+            // not prolong it any more. A repeated stop changes nothing.
             ControllerPhase::Draining { since, .. }
                 if !self.stopped_by_user && !self.preparation.terms.steered =>
             {
@@ -32,7 +32,7 @@ impl ControllerMachine {
                 let until = (since + self.limits.drain).max(now);
                 self.phase = ControllerPhase::Draining { since, until, limit: until };
             }
-            // These phases end by themselves already.
+            // These phases end without an order.
             ControllerPhase::Draining { .. }
             | ControllerPhase::Collecting { .. }
             | ControllerPhase::Cancelling { .. }
@@ -53,13 +53,13 @@ impl ControllerMachine {
         self.cancel_run(RunOutcome::Failed { fault }, now);
     }
 
-    /// Cancels the run: the nodes abort it. It ends with `ending` once every node has released it, or the time to wait
-    /// for them is over.
+    /// Cancels the run: orders all nodes to abort it. The run ends with `ending` once every node has released it, or
+    /// when the time to wait for the nodes is over.
     pub(super) fn cancel_run(&mut self, ending: RunOutcome, now: MonoTime) {
         let until = now + self.limits.stop;
         // The controller waits for a node that may send on its lease until that lease has certainly ended,
         // even if the node does not answer.
-        let until = self.silent_nodes_stop_time().map_or(until, |quiet| quiet.max(until));
+        let until = self.certain_stop_time_of_all_nodes().map_or(until, |quiet| quiet.max(until));
         self.phase = ControllerPhase::Cancelling { until, ending };
         self.broadcast_commands(now);
     }
@@ -76,8 +76,8 @@ impl ControllerMachine {
         let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
         for (node, text) in std::mem::take(&mut self.reasons) {
             let is_here = node.is_some_and(|node| self.has_result_of(&node));
-            // An inherited run has reasons about nodes that have reported since: only reasons about missing results
-            // count.
+            // In an inherited run, nodes may have reported after a reason about them was recorded.
+            // Such reasons are dropped.
             if self.inherited.is_none() || !is_here {
                 reasons.push(text);
             }
@@ -100,7 +100,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Sends a lost node the command that lets it finish the run, because it may have missed all earlier commands.
+    /// Sends a lost node the command with which it ends the run, because the node may have missed all earlier commands.
     pub(super) fn send_final_command(&mut self, node: NodeName) {
         let Some(peer) = self.peers.get(&node) else { return };
         let command = if self.limits.lease.is_none() || peer.gone {

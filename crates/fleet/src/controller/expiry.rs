@@ -1,4 +1,4 @@
-//! Checks deadlines: when the controller stops waiting for nodes and answers.
+//! Checks deadlines: the controller stops waiting for nodes and answers that are late.
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
@@ -8,7 +8,7 @@ use packetrig_report::outcome::SPLIT_START_MARK;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Reason in a report for a node without a result. If the result arrives later, the reason is replaced.
+/// Text in a report for a node without a result. If the result arrives later, the text is replaced.
 pub const RESULT_MISSING: &str = "its result did not arrive";
 
 impl ControllerMachine {
@@ -27,8 +27,8 @@ impl ControllerMachine {
             {
                 self.on_commit_timeout(now);
             }
-            // In a steered run nothing begins at the start time, so an acknowledgement may arrive until the deadline to
-            // prepare.
+            // In a steered run no stream begins at the start time, so the nodes may acknowledge the commit later:
+            // within the time that they have to prepare.
             ControllerPhase::Committing { start, .. }
                 if self.preparation.terms.steered && now >= start + self.limits.prepare =>
             {
@@ -49,15 +49,15 @@ impl ControllerMachine {
     pub(super) fn on_silence_before_start(&mut self, wanted: PeerProgress, now: MonoTime) {
         let text = format!("did not get ready within {}", self.limits.prepare);
         let stragglers = self.list_stragglers(wanted, &text);
-        // One node is enough for the reason; the other nodes are usually silent for the same reason.
+        // The error names only the first silent node; usually the others are silent for the same reason.
         let Some((first, _)) = stragglers.first().cloned() else { return };
         if !self.try_exclude_nodes(stragglers, now) {
             self.on_node_failure(&first, Blame::Peer, &text, now);
         }
     }
 
-    /// Handles commits that were not acknowledged in time: leaves the silent nodes out if the user accepts
-    /// that, else tries again.
+    /// Handles commits that were not acknowledged in time: leaves the silent nodes out if the user's policy allows it,
+    /// otherwise begins the next attempt.
     pub(super) fn on_commit_timeout(&mut self, now: MonoTime) {
         let stragglers =
             self.list_stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
@@ -78,12 +78,13 @@ impl ControllerMachine {
     pub(super) fn check_running_deadlines(&mut self, start: MonoTime, now: MonoTime) {
         self.give_up_unconfirmed_nodes(start, now);
         if now >= start + self.limits.start {
-            // A confirmed node starts by itself at the start time, so a missing report
-            // shows that something is wrong there.
+            // A node with a confirmation starts by itself at the start time, so a missing report means
+            // that the node failed.
             self.give_up_peers_behind(PeerProgress::Started, "did not start with the others", now);
         }
         if self.stopping.is_some_and(|until| now >= until) {
-            // The other nodes must not wait for it. In a fleet its senders stop anyway when their lease ends.
+            // The other nodes must not wait for a node that does not stop. In a fleet its senders stop
+            // when the lease ends.
             self.give_up_peers_behind(PeerProgress::Done, "did not stop after the order to stop", now);
         }
         if now >= self.silent_from {
@@ -94,7 +95,7 @@ impl ControllerMachine {
     fn give_up_silent_nodes(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
         let earliest = self.peers_behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
-        // Earliest time at which another node can have been silent for too long: until then no node needs a check.
+        // No other node can have been silent for too long before this time, so no node is checked until then.
         self.silent_from = earliest.map_or(now, |heard| heard + quiet);
         let silent: Vec<NodeName> = self
             .peers_behind(PeerProgress::Done)
@@ -104,8 +105,8 @@ impl ControllerMachine {
         if silent.is_empty() {
             return;
         }
-        // If one machine is silent, the fault is on that machine. If all machines are silent, a component that they
-        // share has failed. In that case all of them fell silent within the interval between two of their messages.
+        // If one machine is silent, that machine has failed. If all are silent, a component that they share has failed:
+        // then all of them fell silent within the interval between two messages of a node.
         let lately = Nanos::new(quiet.as_u64() / 3 * 2);
         let nobody = self.peers.len() > 1 && self.peers.values().all(|peer| now >= peer.heard + lately);
         let what = if nobody {
@@ -120,18 +121,16 @@ impl ControllerMachine {
 
     /// Handles a pause in which the controller's own program did not run.
     pub(super) fn on_standstill(&mut self, length: Nanos, now: MonoTime) {
-        // Silence counts only while the controller could receive.
+        // A node counts as silent only for the time in which the controller could receive messages.
         self.peers.change_all_peers(|peer| peer.heard = (peer.heard + length).min(now));
-        // Nodes get the full time that they were promised: the pause does not count, because the controller
-        // read no answers in it.
+        // The pause does not count against the deadlines, because the controller could read no answers in it.
         if let ControllerPhase::Preparing { until }
         | ControllerPhase::Arming { until }
         | ControllerPhase::Collecting { until, .. } = &mut self.phase
         {
             *until = *until + length;
         }
-        // Messages of the nodes still wait to be read. Leases that have run out meanwhile are the controller's own
-        // fault.
+        // The report names the pause, because leases that ended in it were lost through the controller's own fault.
         let text = format!("the controller's own process did not run for {length}");
         self.emit_event(RunEventKind::Finding(text.clone()));
         // Before the start, the pause cannot have affected the traffic.

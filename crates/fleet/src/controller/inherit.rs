@@ -9,31 +9,31 @@ use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::BTreeSet;
 
-/// Reason in the report why an inherited run is incomplete.
+/// Text in the report of an inherited run that says why the run is incomplete.
 const CONTROLLER_LOST_REASON: &str = "the controller of this run was lost";
 
 impl ControllerMachine {
-    /// Creates a machine that ends the run of `record` in `epoch`, which is higher than the
-    /// record's. It starts nothing.
+    /// Creates a controller that ends the run of `record` in `epoch`, or in the epoch of the record if that is higher.
+    /// It starts no sender.
     pub fn from_record(record: RunRecord, epoch: u64, limits: RunLimits) -> Self {
         let mut head = record.head.clone();
-        // Nodes refuse a lower epoch than they have seen, so the record's epoch is the minimum.
+        // Nodes refuse epochs below the highest one that they have seen, so the epoch is at least that of the record.
         head.epoch = epoch.max(head.epoch);
         let mut controller = Self::new(head, RunPreparation::default(), &record.nodes, limits);
         controller.inherited = Some(record);
         controller
     }
 
-    /// Makes the machine end the run without its results, once the nodes have released it. The nodes keep their results
-    /// for the controller that began the run. Used by a controller that has only the record of the run.
+    /// Lets the run end before its results are collected: the nodes keep them in their spools for the controller that
+    /// began the run. It is for a controller that has only the record of the run.
     #[must_use]
     pub const fn without_collecting_results(mut self) -> Self {
         self.leaves_results = true;
         self
     }
 
-    /// Makes the machine send no command to these nodes, because other controllers lead them now. The results of these
-    /// nodes arrive without a command.
+    /// Sends no command to these nodes, because other controllers lead them now. The results of these nodes
+    /// arrive without a command.
     #[must_use]
     pub fn without_commands_to(mut self, nodes: BTreeSet<NodeName>) -> Self {
         self.elsewhere = nodes;
@@ -45,12 +45,12 @@ impl ControllerMachine {
         let left_out = record.left_out.clone();
         if !record.may_have_sent() {
             let text = format!("{CONTROLLER_LOST_REASON} before the run started");
-            // No start was confirmed, so no frame was sent. Leases may still be valid: the earlier controller
-            // gave its last answer before now.
+            // No start was confirmed, so no frame was sent. Leases may still be valid, and the earlier controller
+            // granted the last one before now.
             self.peers.change_all_peers(|peer| peer.granted = Some(now));
             return self.fail_run(NodeFault { blame: Blame::Peer, text }, now);
         }
-        // The earlier controller answered the last renewal before now.
+        // The earlier controller granted the last lease before now.
         self.peers.change_all_peers(|peer| {
             peer.progress = PeerProgress::Started;
             peer.heard = now;
@@ -61,23 +61,24 @@ impl ControllerMachine {
         self.reasons.extend(left_out);
         for node in self.elsewhere.clone() {
             let Some(mut peer) = self.peers.get_mut(&node) else { continue };
-            // The controller of the other run has ended this run on the node, and the node's
-            // spool delivers the result.
+            // The controller of the other run has ended this run on the node. The spool of the
+            // node delivers the result.
             peer.raise_progress(PeerProgress::Spooled, now);
             peer.granted = None;
             peer.lost = true;
             drop(peer);
             self.reasons.push((Some(node.clone()), format!("node {node}: another run uses it now")));
         }
-        // Whatever state the record names, the senders may be running. Stopping them is safe in every state.
+        // The senders may be running, even if the record does not say so. An order to stop does no harm in any state.
         self.phase = ControllerPhase::Running { start: now };
         self.enter_state(RunState::Running);
         self.stop_senders(now);
     }
 
-    /// Ends the machine, because another controller has taken over: this one sends nothing more.
+    /// Ends the run for this controller, because another controller has taken it over. This
+    /// controller sends nothing more.
     pub(super) fn on_deposed(&mut self) {
-        // If a confirmation was sent, some node may start although this controller does nothing more.
+        // If a confirmation was sent, a node may start although this controller sends nothing more.
         let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
         let text = "another controller has taken over this run".to_owned();
         let outcome = if began {
@@ -87,7 +88,7 @@ impl ControllerMachine {
             RunOutcome::Failed { fault: NodeFault { blame: Blame::Peer, text } }
         };
         if !matches!(self.phase, ControllerPhase::Ended(_)) {
-            // The record belongs to the other controller now.
+            // Only the other controller may write the record now, so the state is emitted but not recorded.
             self.emit_event(RunEventKind::StateChanged(outcome.state()));
             self.emit_event(RunEventKind::Ended(outcome.clone()));
             self.phase = ControllerPhase::Ended(outcome);

@@ -21,27 +21,28 @@ impl ControllerMachine {
         self.actions.push(ControllerAction::Grant(node, head, LeaseGrant { nonce, go_on }));
     }
 
-    /// Decides on a renewal. `None` gives no answer, and then the lease runs out: another controller decides, or the
-    /// node does not have the current attempt yet.
+    /// Decides whether a node may continue to send. `None` means that the node gets no answer: a later controller leads
+    /// it, or it does not have the current attempt yet. Without an answer the lease runs out.
     fn may_node_continue(&self, node: &NodeName, head: &MessageHead) -> Option<bool> {
         let peer = self.peers.get(node);
-        // A later controller leads that node. Even a "stop" from here would be an answer of the wrong one.
+        // A later controller leads that node, so this controller must not answer, not even with an order to stop.
         if head.epoch > self.head.epoch {
             return None;
         }
         if *head == self.head {
             return Some(peer.is_some_and(|peer| self.needs_lease(peer)));
         }
-        // The node will get the current attempt soon, and keeps its ports until then.
+        // The node will get the current attempt soon. An order to stop would make it release the ports
+        // that it needs then.
         let is_behind = head.run == self.head.run && head.epoch == self.head.epoch;
         let is_expected = is_behind && peer.is_some_and(|peer| !peer.lost) && self.may_senders_need_lease();
         if is_expected { None } else { Some(false) }
     }
 
-    /// True if a node of the current attempt has a task that needs a lease.
+    /// True if a node of the current attempt needs a lease: for its senders, or for its emulated interfaces.
     fn needs_lease(&self, peer: &ControllerPeer) -> bool {
         let senders = peer.progress < PeerProgress::Done && self.may_senders_need_lease();
-        // Emulated interfaces must exist as long as frames are in flight.
+        // A node keeps its emulated interfaces only while it has a lease, and needs them while frames are in flight.
         !peer.lost && (senders || peer.progress == PeerProgress::Done && self.is_running_or_draining())
     }
 
@@ -66,17 +67,17 @@ impl ControllerMachine {
         }
     }
 
-    /// Time at which the last silent node has certainly stopped sending; `None` if every node has reported that it
-    /// stopped, or without leases.
-    pub(super) fn silent_nodes_stop_time(&self) -> Option<MonoTime> {
+    /// Time at which all nodes have certainly stopped sending, even those that have not reported it; `None` if every
+    /// node has reported it or never had a lease, or outside a fleet.
+    pub(super) fn certain_stop_time_of_all_nodes(&self) -> Option<MonoTime> {
         let terms = self.limits.lease?;
-        // `granted` is the time of the controller's answer. The node counts from its question, which was earlier, so
-        // this is an upper bound.
-        let unheard = self.peers.values().filter(|peer| !peer.has_peer_stopped() && !peer.released);
+        // `granted` is the time of the controller's answer. The node counts its lease from its question, which was
+        // earlier, so the computed time is an upper bound.
+        let unheard = self.peers.values().filter(|peer| !peer.has_stopped_sending() && !peer.released);
         unheard.filter_map(|peer| peer.granted).map(|at| terms.certain_stop_time(at)).max()
     }
 
     pub(super) fn have_all_senders_stopped(&self, now: MonoTime) -> bool {
-        self.silent_nodes_stop_time().is_none_or(|at| now >= at)
+        self.certain_stop_time_of_all_nodes().is_none_or(|at| now >= at)
     }
 }

@@ -4,46 +4,47 @@ use crate::agent::CONFIRM_MARGIN;
 use crate::lease::LeaseTerms;
 use packetrig_units::Nanos;
 
-/// The lead time covers the commit, its confirmation, and one more round for a node that is slower than while arming.
+/// Rounds of messages in the lead time: the commit, the confirmation, and one more in case a node has become slower.
 const ROUNDS_BEFORE_START: u64 = 3;
 
 /// Timeouts of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLimits {
-    /// Lead time: from the choice of the start time until the start. Doubled in each further attempt.
+    /// Time from the choice of the start time until the start (lead time). It doubles with each further attempt.
     pub lead: Nanos,
     /// Acknowledgements of a commit must arrive this long before the start time.
     pub guard: Nanos,
     /// Minimum time between the confirmation and the start time: with less left, the controller does not confirm.
     pub margin: Nanos,
-    /// The lead time is at least this many times the time that arming took. Zero where the time to arm says
-    /// nothing about messages.
+    /// The lead time is at least this many times the time that arming took. Zero for a single local node, where the
+    /// time to arm does not depend on messages.
     pub arming_rounds: u64,
     /// Maximum number of attempts to start.
     pub attempts: u32,
-    /// Time for every node to prepare, and again to arm.
+    /// Time limit for all nodes to prepare. The same limit applies again to arming.
     pub prepare: Nanos,
-    /// Time after the start time for acknowledgements of the confirmation: a node without one counts as not started.
+    /// Time after the start time within which a node must have acknowledged the confirmation; otherwise the node
+    /// counts as not started.
     pub confirm: Nanos,
-    /// Time after the start time for every node to report that it has started.
+    /// Time after the start time within which every node must report that it has started.
     pub start: Nanos,
     /// Time without a message after which the controller gives up a running node.
     pub silence: Nanos,
-    /// Time for senders to stop after the order to stop.
+    /// Time within which senders must stop after the order to stop.
     pub stop: Nanos,
-    /// Time from the last sender's end until receivers stop.
+    /// Time from the end of the last sender until receivers stop, unless frames still arrive (drain time).
     pub drain: Nanos,
-    /// Time for results to arrive.
+    /// Time within which the results must arrive.
     pub collect: Nanos,
-    /// Time, within `collect`, for the results of nodes that were given up.
+    /// Time for which the controller waits for results of nodes that it gave up. It begins together with `collect`.
     pub late: Nanos,
     /// Time until an unanswered command is repeated.
     pub repeat: Nanos,
-    /// Time until a running node is asked for its progress although it reports: its last reply may have been lost.
+    /// Interval of queries to a running node that sends samples: its last reply may have been lost.
     pub query: Nanos,
     /// Time until an unanswered commit or confirmation is repeated.
     pub insist: Nanos,
-    /// Terms of the leases; `None` where nodes cannot outlive the controller.
+    /// Terms of the leases; `None` if the only node is in the controller's own process and ends with it.
     pub lease: Option<LeaseTerms>,
 }
 
@@ -57,7 +58,8 @@ impl RunLimits {
             guard: Nanos::from_millis(10),
             // 2 ms more than `LOCAL_CONFIRM_MARGIN`: with less time than that, the agent refuses a confirmation.
             margin: Nanos::from_millis(9),
-            // The messages go through a channel. Arming takes as long as the kernel needs for rings and programs.
+            // Messages go through a channel and take almost no time: arming takes as long as the kernel needs
+            // for rings and programs.
             arming_rounds: 0,
             attempts: 8,
             prepare: Nanos::from_secs(30),
@@ -82,7 +84,7 @@ impl RunLimits {
         let round_trip = round_trip.max(Nanos::from_millis(2));
         let two_round_trips = round_trip + round_trip;
         let five_round_trips = two_round_trips + two_round_trips + round_trip;
-        // A confirmation that is sent at the last moment still arrives before nodes refuse it.
+        // A confirmation that is sent when this time is left still arrives before the nodes would refuse it.
         let guard = CONFIRM_MARGIN + two_round_trips.max(Nanos::from_millis(10));
         Self {
             lead: guard + five_round_trips.max(Nanos::from_millis(50)),
@@ -90,11 +92,11 @@ impl RunLimits {
             margin: CONFIRM_MARGIN,
             arming_rounds: ROUNDS_BEFORE_START,
             attempts: 5,
-            // A long time here delays no regular start. A short one would report a split start when a
-            // busy machine acknowledges late.
+            // A long limit delays no regular start. With a short one, a busy machine that acknowledges late would be
+            // reported as not started.
             confirm: two_round_trips.max(Nanos::from_millis(500)),
             start: Nanos::from_secs(5),
-            // The lease of the node has certainly ended by then: 2 s x 1.001 + 0.7 s.
+            // The lease of a silent node has certainly ended by then: 2 s x 1.001 + 0.7 s.
             silence: Nanos::from_secs(3),
             late: Nanos::from_secs(10),
             repeat: two_round_trips.max(Nanos::from_millis(500)),

@@ -1,11 +1,11 @@
-//! State of one node, as far as the controller knows it.
+//! State of one node, as the controller knows it from the node's messages.
 
 use crate::message::SentTotal;
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
-/// Progress that a node has reported in this attempt. It only rises, so repeated and overtaken replies do no harm.
+/// Progress that a node has reported in this attempt. It only rises, so repeated and late replies change nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PeerProgress {
     Asked,
@@ -29,9 +29,9 @@ impl PeerProgress {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own; none excludes another")]
 pub(super) struct ControllerPeer {
     pub(super) progress: PeerProgress,
-    /// Time of the last sign of life that fits the state of the run.
+    /// Time of the last message that counts as a sign of life.
     pub(super) heard: MonoTime,
-    /// Time at which the controller last asked for the node's progress.
+    /// Time at which the controller last sent a QUERY to the node.
     pub(super) asked: MonoTime,
     pub(super) shown: bool,
     pub(super) released: bool,
@@ -39,14 +39,14 @@ pub(super) struct ControllerPeer {
     pub(super) lost: bool,
     /// True if the node no longer has this run: its agent failed, was restarted, or missed the start.
     pub(super) gone: bool,
-    /// Time of the last grant that let the node continue to send.
+    /// Time of the last lease grant that allowed the node to send.
     pub(super) granted: Option<MonoTime>,
     pub(super) sampled: Option<MonoTime>,
     pub(super) sent: Vec<SentTotal>,
     pub(super) result: Option<Arc<NodeResult>>,
     /// True if all stored segments of the node have arrived, and no result is among them.
     pub(super) unfinished: bool,
-    /// Longest time that the node's agent has waited for a processor.
+    /// Longest time for which the node's agent has waited for a processor.
     pub(super) starved: Nanos,
 }
 

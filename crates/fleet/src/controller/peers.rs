@@ -1,9 +1,9 @@
 //! All nodes of a run, counted by their progress.
 //!
-//! After every reply the controller checks whether all nodes have reached a step. It cannot check each of ten thousand
-//! nodes each time, so they are counted by step.
+//! After every reply the controller checks whether all nodes have reached a step. Checking each of ten thousand nodes
+//! would take too long, so the nodes at each step are counted.
 //!
-//! Invariant: while no [`ControllerPeerGuard`] exists, the counts are right.
+//! Invariant: while no [`ControllerPeerGuard`] exists, the counts agree with the nodes.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use crate::message::NodeName;
@@ -18,11 +18,11 @@ pub(super) struct ControllerPeers {
     waited_for: [usize; PeerProgress::STEP_COUNT],
     /// Number of nodes without a result.
     without_result: usize,
-    /// Number of these nodes from which a result may still arrive.
+    /// Number of the nodes without a result from which a result may still arrive.
     owing_result: usize,
 }
 
-/// Mutable access to one node. The counts are updated when it is dropped.
+/// Mutable access to one node. Dropping it updates the counts.
 pub(super) struct ControllerPeerGuard<'a> {
     peer: &'a mut ControllerPeer,
     before: PeerContribution,
@@ -34,7 +34,7 @@ pub(super) struct ControllerPeerGuard<'a> {
 /// Contribution of one node to the counts.
 #[derive(Clone, Copy)]
 struct PeerContribution {
-    /// Step at which the controller waits for the node.
+    /// Step that the node has reached; `None` if the controller does not wait for the node any more.
     step: Option<usize>,
     is_without_result: bool,
     owes_result: bool,
@@ -105,7 +105,7 @@ impl ControllerPeers {
         }
     }
 
-    /// True if the controller does not wait for the node any more, or left it out.
+    /// True if the controller does not wait for the node any more, or if the node is not part of the run.
     pub(super) fn is_lost(&self, node: &NodeName) -> bool {
         self.nodes.get(node).is_none_or(|peer| peer.lost)
     }
@@ -137,11 +137,11 @@ impl ControllerPeers {
 
     /// True if every node that the controller waits for has reached this step.
     pub(super) fn have_all_peers_reached(&self, wanted: PeerProgress) -> bool {
-        // One addition for each step, however large the fleet.
+        // One comparison for each step, however large the fleet.
         self.waited_for[..wanted as usize].iter().all(|count| *count == 0)
     }
 
-    /// True if every node's result is here, including results of lost nodes.
+    /// True if the results of all nodes have arrived, also those of lost nodes.
     pub(super) const fn have_all_results(&self) -> bool {
         self.without_result == 0
     }

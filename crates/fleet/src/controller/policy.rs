@@ -1,4 +1,5 @@
-//! Policies for missing nodes: before the start the run may exclude them; after it the other nodes stop or continue.
+//! The user's policies for missing nodes: before the start the run may leave them out; after the start the other
+//! nodes stop or continue.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
@@ -26,7 +27,7 @@ pub enum StartPolicy {
     All,
     /// At least this many nodes must be ready.
     Quorum(usize),
-    /// At least this share of the nodes must be ready.
+    /// At least this fraction of the nodes must be ready.
     AtLeast(Share),
 }
 
@@ -43,7 +44,7 @@ pub enum LostNodePolicy {
 impl StartPolicy {
     /// True if `present` of `all` nodes are enough.
     pub fn allows_run_start(self, present: usize, all: usize) -> bool {
-        // A run needs at least one node, whatever share the user accepts.
+        // A run needs at least one node, whatever fraction the user accepts.
         present > 0
             && match self {
                 Self::All => present == all,
@@ -65,7 +66,7 @@ impl ControllerMachine {
         self
     }
 
-    /// Leaves out nodes of the plan that are known to be absent, each with the reason, from the beginning.
+    /// Leaves out nodes of the plan before the run begins, because they are absent. The texts are the reasons.
     #[must_use]
     pub fn without_nodes(mut self, absent: BTreeMap<NodeName, String>) -> Self {
         for (node, why) in absent {
@@ -85,13 +86,13 @@ impl ControllerMachine {
         self.policies.start.allows_run_start(present.saturating_sub(missing), all)
     }
 
-    /// Begins a new attempt without the nodes that are not ready. Returns `false`, and changes nothing, if the
-    /// user's policy needs them.
+    /// Begins a new attempt without `stragglers`, the nodes that are not ready. Returns `false`, and changes nothing,
+    /// if the user's policy does not allow a start without them.
     pub(super) fn try_exclude_nodes(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
         if !self.may_start_without(stragglers.len()) {
             return false;
         }
-        // This fences off the late nodes: from here on, no node accepts a command of the old attempt.
+        // Fencing: the nodes of the new attempt refuse commands of the old one, and the controller ignores its replies.
         self.head.attempt += 1;
         for (node, why) in stragglers {
             self.peers.remove(&node);
@@ -99,12 +100,12 @@ impl ControllerMachine {
             self.emit_event(RunEventKind::Finding(text.clone()));
             self.left_out.insert(node, ExcludedNode { why: text, released: false });
         }
-        // The record comes before the aborts to the nodes that were left out.
+        // This stores the record before it sends the aborts to the nodes that were left out.
         self.prepare_nodes(now);
         true
     }
 
-    /// Nodes that have not reached `wanted`, each with the reason.
+    /// Lists the nodes that have not reached `wanted`, each with the text `why`.
     pub(super) fn list_stragglers(&self, wanted: PeerProgress, why: &str) -> Vec<(NodeName, String)> {
         self.peers_behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
@@ -126,17 +127,17 @@ impl ControllerMachine {
         }
     }
 
-    /// Continues without a node, although its data may still arrive. Depending on the policies, the other nodes stop.
+    /// Stops waiting for a node; its result may still arrive. Depending on the policies, the other nodes stop.
     pub(super) fn give_up_node(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        // A node that has reported is complete, whatever happens to it afterwards.
+        // The result of a node that has reported is complete, whatever happens to the node afterwards.
         if peer.lost || peer.progress == PeerProgress::Reported {
             return;
         }
         peer.lost = true;
         let never_started = peer.progress < PeerProgress::Confirmed;
-        // The guard must be dropped first: it updates the counts that the policy reads below.
+        // Dropping the guard updates the counts that the policy reads below.
         drop(peer);
         self.emit_event(RunEventKind::Finding(reason.clone()));
         self.reasons.push((Some(node.clone()), reason));
@@ -144,7 +145,7 @@ impl ControllerMachine {
             // Without leases a node has no spool, so its counts cannot arrive later. The abort frees its ports.
             self.send_command(node.clone(), NodeCommand::Abort);
         }
-        // A node that never started falls under the policy for the start.
+        // For a node that never started, the policy for the start decides.
         let goes_on = if never_started {
             self.may_start_without(0)
         } else {
@@ -164,7 +165,7 @@ impl ControllerMachine {
         what: &str,
         now: MonoTime,
     ) {
-        // Once a confirmation was sent, a new attempt could not take back the old start time.
+        // Once a confirmation was sent, a node may start at the old start time, whatever a new attempt says.
         let can_begin_again = matches!(
             self.phase,
             ControllerPhase::Preparing { .. }
@@ -174,7 +175,7 @@ impl ControllerMachine {
         if can_begin_again && self.try_exclude_nodes(vec![(node.clone(), what.to_owned())], now) {
             return;
         }
-        // On a single machine, errors need no node name.
+        // In a run on a single machine, errors need no node name.
         let text = if *node == NodeName::local() { what.to_owned() } else { format!("node {node}: {what}") };
         self.fail_run(NodeFault { blame, text }, now);
     }
@@ -189,7 +190,7 @@ pub(super) struct ExcludedNode {
 
 impl ControllerPeer {
     /// True if the node has reported that it sends nothing more, or is gone.
-    pub(super) fn has_peer_stopped(&self) -> bool {
+    pub(super) fn has_stopped_sending(&self) -> bool {
         self.gone || self.progress >= PeerProgress::Done
     }
 }

@@ -7,7 +7,7 @@ use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A run in the records. It is replaced before any message that depends on it is sent.
+/// State of a run as it is stored in the record store. A new state is stored before any message that depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Run, attempt, epoch and plan.
@@ -16,10 +16,11 @@ pub struct RunRecord {
     pub nodes: Vec<NodeName>,
     /// Nodes that were left out of this attempt.
     pub left_out: Vec<NodeName>,
-    /// Start time, on the clock of the controller of that epoch.
+    /// Start time, on the clock of the controller that wrote the record; present from the commit until
+    /// the senders have stopped.
     pub start: Option<MonoTime>,
-    /// Nodes that hold nothing of this run any more: nodes that were absent, left-out nodes that have confirmed their
-    /// release, and nodes that a later controller released because it needed them for another run.
+    /// Nodes that have no ports open for this run any more: nodes that were absent, left-out nodes that have confirmed
+    /// their release, and nodes that a later controller released because it needed them for another run.
     #[serde(default)]
     pub released: BTreeSet<NodeName>,
 }
@@ -35,18 +36,18 @@ impl RunRecord {
         nodes.sort();
         nodes
     }
-    /// Nodes that may still hold something of the run.
+    /// Nodes that may still have open ports or a result of the run.
     pub fn unreleased_nodes(&self) -> BTreeSet<NodeName> {
         self.all_nodes().into_iter().filter(|node| !self.released.contains(node)).collect()
     }
-    /// True if its controller has not recorded its end.
+    /// True if no controller has recorded the end of the run.
     pub const fn is_unfinished(&self) -> bool {
         !self.state.is_final()
     }
-    /// True if a node may have sent something: a start may have been confirmed to at least one node.
+    /// True if a node may have sent frames, because the start may have been confirmed to at least one node.
     pub fn may_have_sent(&self) -> bool {
-        // The record is stored before the first confirmation is sent, so an
-        // earlier state proves that none was.
+        // The state `Confirmed` is stored before the first confirmation is sent, so an earlier state proves that
+        // no confirmation was sent.
         self.state >= RunState::Confirmed
     }
 }
@@ -59,7 +60,7 @@ impl ControllerMachine {
             | ControllerPhase::Running { start } => Some(start),
             _ => None,
         };
-        // The list is taken over from the earlier record: a third controller must have these nodes, too.
+        // Nodes that the earlier controller left out stay in the record, for any further controller.
         let inherited = self.inherited.as_ref();
         let mut left_out: BTreeSet<NodeName> =
             inherited.iter().flat_map(|record| &record.left_out).cloned().collect();
@@ -70,8 +71,8 @@ impl ControllerMachine {
                 released.insert(node.clone());
             }
         }
-        // The record comes before the commands of this state: a later controller must find at least as much
-        // in the record as the nodes were told.
+        // The record is stored before the commands of this state are sent, so that a later controller knows at least as
+        // much as the nodes.
         self.actions.push(ControllerAction::Record(RunRecord {
             head: self.head.clone(),
             state,

@@ -11,8 +11,8 @@ use packetrig_units::{Blame, MonoTime, Nanos};
 use std::sync::Arc;
 
 impl ControllerMachine {
-    /// Handles an event after the end of the run. The outcome is final; nodes that missed the confirmation of their
-    /// result, or may still send, are answered.
+    /// Handles an event after the end of the run, which cannot change the outcome any more. Nodes that do not know that
+    /// their result was collected, or that may still send, get an answer.
     pub(super) fn on_event_after_end(&mut self, event: ControllerEvent, now: MonoTime) {
         match event {
             ControllerEvent::Reply(node, head, NodeReply::Result(_) | NodeReply::Spooled { .. })
@@ -36,18 +36,18 @@ impl ControllerMachine {
             out.released = true;
         }
         let inherited = self.inherited.is_some();
-        // A node that was left out is no peer any more.
+        // A node that was left out is not in `peers`, and needs no further handling.
         let Some(progress) = self.peers.get(node).map(|peer| peer.progress) else { return };
         match reply {
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed if inherited && started => {
                 self.on_missed_start(node, now);
             }
-            // Its acknowledgement of the confirmation arrived after the start time.
+            // The acknowledgement of the confirmation arrived after the start time.
             NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
                 self.raise_progress_of(node, PeerProgress::Confirmed, now);
             }
-            // After the start these replies are late repetitions, or come from a node that was reset. They are no sign
-            // of life.
+            // After the start these replies are late, repeated, or from a node that was reset. They do not count as
+            // a sign of life.
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed | NodeReply::Confirmed
                 if started => {}
             NodeReply::Prepared { ports } => {
@@ -69,8 +69,8 @@ impl ControllerMachine {
                 self.on_segments_announced(node, number, fault, now);
             }
             NodeReply::Steered { number, fault, sample } => {
-                // The sample comes before the event of the change, so that readers have the counts right after the
-                // change.
+                // The sample is emitted before the event of the change, so that readers of the event have the counts
+                // right after the change.
                 self.on_telemetry(node.clone(), sample, now);
                 self.on_change_made(node, number, fault, now);
             }
@@ -79,7 +79,7 @@ impl ControllerMachine {
             NodeReply::Spooled { .. } => self.on_result_spooled(node, now),
             NodeReply::Aborted => self.mark_node_released(node),
             NodeReply::Late => self.on_late_reply(node, now),
-            // The run may still be open there, so the node does not count as gone.
+            // The node may still have ports open for the run, so it is not marked as gone.
             NodeReply::Refused(text) => {
                 self.on_node_failure(node, Blame::Peer, &format!("refused: {text}"), now);
             }
@@ -90,8 +90,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Gives up a node that an earlier controller prepared and that had not started. The node accepts no start from
-    /// a controller of a later epoch, so it can never start and has no result.
+    /// Gives up a node that an earlier controller prepared and that has not started. The node accepts no start from a
+    /// controller of a later epoch, so it never starts and has no result.
     fn on_missed_start(&mut self, node: &NodeName, now: MonoTime) {
         self.mark_node_gone(node);
         self.on_result_unfinished(node);
@@ -123,7 +123,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Marks the ports of this node as reported. Returns `true` the first time.
+    /// Marks the ports of this node as shown in an event. Returns `true` the first time.
     fn mark_ports_reported(&mut self, node: &NodeName) -> bool {
         self.peers.get_mut(node).is_some_and(|mut peer| !std::mem::replace(&mut peer.shown, true))
     }
@@ -136,7 +136,7 @@ impl ControllerMachine {
             return self.send_command(node.clone(), NodeCommand::Collected);
         }
         peer.raise_progress(PeerProgress::Spooled, now);
-        // The node answers again, and its result is on the way.
+        // The node answers again, so the controller waits for its result again, unless its agent has failed.
         peer.lost &= peer.gone;
     }
 
@@ -148,7 +148,7 @@ impl ControllerMachine {
         now: MonoTime,
     ) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        // After a stop every node ends its senders, and a repeated reply has no new information: neither is a finding.
+        // An end after the order to stop, and a repeated reply, are no findings.
         let first = peer.progress < PeerProgress::Done && self.stopping.is_none();
         peer.sent = sent;
         peer.raise_progress(PeerProgress::Done, now);
@@ -217,7 +217,7 @@ impl ControllerMachine {
         peer.gone = true;
         let is_safe = peer.progress >= PeerProgress::Spooled;
         drop(peer);
-        // A result that is safe on its disk still arrives.
+        // A result that is on the disk of the node still arrives.
         if !is_safe {
             self.on_node_failure(node, Blame::Peer, "its agent was started again", now);
         }
@@ -226,7 +226,7 @@ impl ControllerMachine {
     pub(super) fn on_telemetry(&mut self, node: NodeName, sample: Box<CountSample>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(&node) else { return };
         peer.heard = now;
-        // Counts are cumulative: an overtaken sample has no count that the newer one lacks.
+        // Counts are cumulative, so a sample that arrives after a newer one adds nothing.
         let is_newer = peer.sampled.is_none_or(|at| at < sample.at);
         if is_newer {
             peer.sampled = Some(sample.at);
@@ -242,7 +242,7 @@ impl ControllerMachine {
         match self.phase {
             // A single late node forces a new attempt: the start time is common, so all nodes get a later one.
             ControllerPhase::Committing { .. } => self.start_next_attempt(now),
-            // The node refused the confirmation, or the start time passed without one: no node has started.
+            // The only node refused the confirmation, or the start time passed without one, so nothing has started.
             ControllerPhase::Confirming { .. } if self.awaits_single_local_node() => {
                 self.start_next_attempt(now);
             }
@@ -258,12 +258,13 @@ impl ControllerMachine {
         }
     }
 
-    /// Handles a fault that ends a node's part in the run.
+    /// Handles a fault with which a node drops out of the run. Before the start, the run may fail; after it, the
+    /// controller gives up the node.
     pub(super) fn on_node_failure(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
         let what = self.add_overload_note(node, what);
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
-            // The start time has passed and only the tick for it is missing: the run counts as running.
+            // The start time has passed, and only the next tick will set the phase to `Running`.
             ControllerPhase::Confirming { start, .. } if self.has_start_passed(start, now) => {
                 self.give_up_node(node, format!("node {node}: {what}"), now);
             }

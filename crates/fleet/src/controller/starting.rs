@@ -1,4 +1,5 @@
-//! Attempts to start: preparation of the nodes, choice of the start time, and retries if a node gets it too late.
+//! Attempts to start: prepares the nodes, chooses the start time, and tries again if a node gets the
+//! start time too late.
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
@@ -6,13 +7,13 @@ use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::{NodeFault, RunState};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Maximum lead time that is computed from the time to arm. If arming takes longer, the ports are slow, not the
-/// messages.
+/// Maximum lead time that is computed from the time to arm. If arming takes very long, the ports are slow and not the
+/// messages, so a longer lead time would not help.
 const MAX_LEAD: Nanos = Nanos::from_secs(10);
 
 impl ControllerMachine {
     pub(super) fn prepare_nodes(&mut self, now: MonoTime) {
-        // Progress starts again with each attempt: replies of the earlier one carry its number and are ignored.
+        // Progress is reset in each attempt. Late replies of an earlier attempt carry its number and are ignored.
         self.peers.change_all_peers(|peer| {
             peer.progress = PeerProgress::Asked;
             peer.heard = now;
@@ -26,12 +27,12 @@ impl ControllerMachine {
     pub(super) fn commit_start(&mut self, arming: Nanos, now: MonoTime) {
         // The last lead time was too short for a node, so it is doubled. The limit keeps the shift from overflowing.
         let doublings = self.tries.saturating_sub(1).min(16);
-        // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come
-        // before the start, and the second one must not be late at any node. One round trip, measured on an idle
-        // fleet, says too little about that.
+        // Arming is one round of messages with all nodes, and shows how fast they are now. Two more rounds follow
+        // before the start (commit and confirmation), and the second must not be late at any node. A round trip that
+        // was measured on an idle fleet would be too short.
         let rounds = Nanos::new(arming.as_u64().saturating_mul(self.limits.arming_rounds)).min(MAX_LEAD);
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
-        // In a steered run no stream begins at the start time, so the controller need not wait for it.
+        // In a steered run no stream begins at the start time, so the start needs no lead time.
         let start = if self.preparation.terms.steered { now } else { now + lead };
         self.phase = ControllerPhase::Committing { since: now, start };
         self.enter_state(RunState::Committed);
@@ -39,7 +40,7 @@ impl ControllerMachine {
         self.broadcast_commands(now);
     }
 
-    /// True if confirmations still arrive in time, assuming that they take as long as the slowest
+    /// True if confirmations that are sent now arrive in time, assuming that they take as long as the slowest
     /// acknowledgement of the commit.
     pub(super) fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
         // A confirmation that reaches only some nodes is the only step that cannot be undone.
@@ -60,8 +61,8 @@ impl ControllerMachine {
         now >= start && !self.preparation.terms.steered
     }
 
-    /// True while the only node of the run, in the controller's own process, has not accepted the confirmation. Nothing
-    /// has started then, even after the start time, and the start can still be tried again.
+    /// True if the run has only one node, in the controller's own process, and this node has not accepted the
+    /// confirmation. Until then nothing has started, even after the start time, so the start can be tried again.
     pub(super) fn awaits_single_local_node(&self) -> bool {
         self.limits.lease.is_none()
             && self.peers.len() == 1
@@ -78,7 +79,7 @@ impl ControllerMachine {
                 .collect();
             return self.fail_run(NodeFault::no_common_start(self.limits.attempts, &late.concat()), now);
         }
-        // The new attempt number fences off every commit of the old start time.
+        // Fencing: nodes refuse commands with the old start time, because they carry a lower attempt number.
         self.tries += 1;
         self.head.attempt += 1;
         self.emit_event(RunEventKind::Finding(format!(

@@ -1,23 +1,24 @@
-//! Changes to a running run: one after another, each done when every node has answered.
+//! Changes to a running run. The next change begins only when every node has answered the current one.
 //!
-//! A change that every node makes for itself is one order. A change that makes new stream segments on several nodes has
-//! steps: all nodes hold their streams, then all announce the segments to their receivers, then all begin. So receivers
-//! know the segments before the senders of another node use them. A fault before all nodes have held undoes the change.
-//! From then on the change is final, even if a node is lost later: that loss is reported separately.
+//! A change that every node can make without the others is one order. A change that makes new stream segments on
+//! several nodes has steps: all nodes hold (pause) their streams, then all announce the segments to their
+//! receivers, then all begin. So receivers know the segments before the senders of another node use them. A fault
+//! before all nodes hold their streams undoes the change. After that the change is final, even if a node is lost:
+//! the loss is reported separately.
 
 use super::{ControllerMachine, ControllerPhase};
 use crate::message::{ChangeOrder, ChangeStep, NodeCommand, NodeName};
-use packetrig_plan::{HeldStream, PlanChange};
+use packetrig_plan::{PlanChange, StreamResumePoint};
 use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The current change of the nodes, and the changes that wait for it.
+/// The change that the nodes are making, and the changes that wait for its end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunSteering {
-    /// Number of changes so far, which is the number of the last one.
+    /// Number of changes that the user has requested so far, which is the number of the latest request.
     given: u64,
     current: Option<CurrentChange>,
     waiting: VecDeque<(u64, PlanChange)>,
@@ -34,12 +35,12 @@ struct CurrentChange {
     fault: Option<NodeFault>,
 }
 
-/// The current step of the nodes, with its data.
+/// The step of the current change that the nodes are making, with its data.
 #[derive(Clone, Debug)]
 enum ChangeStage {
     Whole(ChangeOrder),
-    Hold(PlanChange, Vec<HeldStream>),
-    Announce { held: Vec<HeldStream>, at: Option<MonoTime> },
+    Hold(PlanChange, Vec<StreamResumePoint>),
+    Announce { held: Vec<StreamResumePoint>, at: Option<MonoTime> },
     Begin { at: Option<MonoTime> },
     Undo,
 }
@@ -58,8 +59,8 @@ impl CurrentChange {
 }
 
 impl ControllerMachine {
-    /// Queues a change that the user wants. Its outcome is reported by [`RunEventKind::Steered`], in the order of the
-    /// requests; the first one has number 1.
+    /// Queues a change that the user wants. [`RunEventKind::Steered`] reports the outcome, in the order of the
+    /// requests. The first request of a run has number 1.
     pub(super) fn queue_change(&mut self, steer: PlanChange, now: MonoTime) {
         self.steering.given += 1;
         self.steering.waiting.push_back((self.steering.given, steer));
@@ -79,7 +80,7 @@ impl ControllerMachine {
                 | ControllerPhase::Committing { .. }
                 | ControllerPhase::Confirming { .. }
         );
-        // The change waits for the start: a steered run may get its first changes before its nodes are ready.
+        // A steered run may get its first changes before its nodes are ready. They wait for the start.
         if is_early && self.preparation.terms.steered {
             return;
         }
@@ -91,9 +92,9 @@ impl ControllerMachine {
         }
         let open = self.present_nodes();
         let begins = steer.starts_streams();
-        // A single node informs its own receivers before its senders. Several nodes need a barrier for that,
-        // so a change with new stream segments goes in steps.
-        let stage = if open.len() > 1 && steer.makes_segments() {
+        // A single node informs its receivers before its senders. With several nodes, the receivers of all nodes must
+        // be informed first, so a change with new stream segments is made in steps.
+        let stage = if open.len() > 1 && steer.begins_new_segments() {
             ChangeStage::Hold(steer, Vec::new())
         } else {
             ChangeStage::Whole(ChangeOrder { number, steer })
@@ -116,7 +117,7 @@ impl ControllerMachine {
         }
     }
 
-    /// The current change, if it has this number. An answer with another number is late, and is ignored.
+    /// Returns the current change if it has this number. A reply with another number is late, and is ignored.
     fn current_change_numbered(&mut self, number: u64) -> Option<&mut CurrentChange> {
         self.steering.current.as_mut().filter(|current| current.number == number)
     }
@@ -126,17 +127,17 @@ impl ControllerMachine {
         &mut self,
         node: &NodeName,
         number: u64,
-        streams: Vec<HeldStream>,
+        streams: Vec<StreamResumePoint>,
         fault: Option<NodeFault>,
         now: MonoTime,
     ) {
         let Some(current) = self.current_change_numbered(number) else { return };
         if let ChangeStage::Hold(_, held) = &mut current.stage
-            // A node that is not open has answered already: a repeated answer must not add its streams twice.
+            // A node that is not in `open` has answered already: a repeated answer must not add its streams again.
             && current.open.remove(node)
         {
             held.extend(streams);
-            // The first fault is kept, because the user gets only one.
+            // Only the first fault is reported to the user.
             current.fault = current.fault.take().or(fault);
         }
         self.advance_change(now);
@@ -174,7 +175,7 @@ impl ControllerMachine {
         self.advance_change(now);
     }
 
-    /// Starts the next step when all nodes have answered.
+    /// Starts the next step of the change, or ends the change, when all nodes have answered.
     pub(super) fn advance_change(&mut self, now: MonoTime) {
         self.drop_lost_nodes();
         self.undo_change_on_stop();
@@ -185,7 +186,7 @@ impl ControllerMachine {
         let stage = match (stage, &fault) {
             (ChangeStage::Hold(..), Some(_)) => ChangeStage::Undo,
             (ChangeStage::Hold(_, held), None) => ChangeStage::Announce { held, at },
-            // The nodes announced this start time. If the announcement took long, a later time is set for all nodes.
+            // The nodes announced this time. If the announcements took long, all nodes get a later one.
             (ChangeStage::Announce { at: said, .. }, _) => {
                 ChangeStage::Begin { at: said.map(|said| said.max(now + self.limits.guard)) }
             }
@@ -196,7 +197,7 @@ impl ControllerMachine {
         self.steering.current =
             Some(CurrentChange { number, stage, begins, open: self.present_nodes(), fault });
         self.send_change_step();
-        // There may be no node left to answer.
+        // If no node is left, no answer will advance the change.
         self.advance_change(now);
     }
 
@@ -212,7 +213,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Undoes a change that is not final yet when the run is stopped. The stop also ends the held streams.
+    /// Ends a change as undone if the run is stopped while nodes hold their streams for the change.
     fn undo_change_on_stop(&mut self) {
         let is_over = self.stopping.is_some() || !matches!(self.phase, ControllerPhase::Running { .. });
         let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
@@ -220,7 +221,7 @@ impl ControllerMachine {
             let text = "the run was stopped before the change was made".to_owned();
             current.fault.get_or_insert(NodeFault { blame: Blame::Plan, text });
             current.stage = ChangeStage::Undo;
-            // The controller waits for no node: the stop ends the held streams on every node.
+            // The controller need not wait for answers, because the stop ends the held streams on every node.
             current.open.clear();
         }
     }
@@ -232,7 +233,7 @@ impl ControllerMachine {
         self.begin_next_change(now);
     }
 
-    /// The command that `node` has not answered yet.
+    /// Returns the command of the current change that `node` has not answered yet.
     pub(super) fn unanswered_change_command(&self, node: &NodeName) -> Option<NodeCommand> {
         let current = self.steering.current.as_ref().filter(|current| current.open.contains(node))?;
         Some(current.to_command())

@@ -1,7 +1,7 @@
 use super::*;
 use crate::agent::CONFIRM_MARGIN;
 use crate::message::{PlanHash, RunId, SentTotal, StopReason};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_units::Nanos;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn controller_with(names: &[&str], limits: RunLimits) -> ControllerMachine {
         MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") };
     let preparation = RunPreparation {
         document: "p".into(),
-        terms: RunTerms { tag_key: 1, seed: 2, ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: 1, seed: 2, ..SharedRunOptions::default() },
         ..RunPreparation::default()
     };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();

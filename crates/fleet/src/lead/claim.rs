@@ -1,18 +1,19 @@
-//! Claim on the leads of all nodes of a run.
+//! Claim of a controller on all nodes of a run: it gets the leads of all of them or of none.
 //!
 //! ```text
 //!   read the leads ── read the terms of their holders ── end the dead terms ── write each lead ── taken
 //!          ^                     |  one is held                         |  one was changed
 //!          '---------- blocked <-'--------- give back all that was written
 //! ```
-//! Each step does one thing with the records, so that actions of other controllers can come between any two of them.
-//! Many leads are written with several requests in flight. A claim that has met another one writes one lead after the
-//! other, in the order of node names: of several such claims, one always gets its nodes.
+//! Each call performs one step, so other controllers may act between any two steps. A step writes up to 64 leads at the
+//! same time. After a conflict with another claim, a claim writes one lead after the other, in the order of node names:
+//! if several claims do this, one of them always gets all its nodes.
 //!
-//! Invariant: a blocked claim holds no lead. The epoch that it writes is above every epoch of its nodes and
-//! of their leads. It writes a lead only over a value that was free, or that belonged to an ended term.
+//! Invariant: a blocked claim holds no lead. A claim writes an epoch that is higher than every valid epoch of its
+//! nodes and of their leads. It replaces only leads that were given back, that belong to an ended term, or that
+//! name its own controller.
 
-use super::{HeldLead, NodeLead, OwnLead, release_leads};
+use super::{LeadOfOtherController, NodeLead, OwnLead, release_leads};
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
 use crate::term::{
@@ -21,7 +22,7 @@ use crate::term::{
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Number of leads that a claim writes in one step, as long as it has met no other claim.
+/// Maximum number of leads that a claim writes in one step, until it has a conflict with another claim.
 const MAX_WRITES_PER_STEP: usize = 64;
 
 /// Progress of a claim.
@@ -32,10 +33,10 @@ pub enum ClaimProgress {
     /// All leads belong to this controller, in this epoch.
     Taken(u64, Vec<OwnLead>),
     /// These leads belong to other controllers; none belongs to this one.
-    Blocked(BTreeMap<NodeName, HeldLead>),
+    Blocked(BTreeMap<NodeName, LeadOfOtherController>),
 }
 
-/// Nodes for which a claim wants the leads, with the data that it writes into them.
+/// Nodes that a claim wants to lead, with the data for their leads.
 #[derive(Clone, Debug)]
 pub struct WantedNodes {
     pub run: RunId,
@@ -46,7 +47,8 @@ pub struct WantedNodes {
     pub wall_ns: u64,
 }
 
-/// State of a lead when it was read. Without a record both fields are `None`; `lead` also if it cannot be parsed.
+/// Record of a lead, as it was read. Without a record both fields are `None`; `lead` is also `None` if the
+/// record cannot be parsed.
 #[derive(Clone, Debug, Default)]
 struct FoundRecord {
     revision: Option<u64>,
@@ -56,7 +58,7 @@ struct FoundRecord {
 #[derive(Clone, Debug)]
 enum ClaimStage {
     ReadLeads,
-    /// Controllers that hold some of the leads, and must still be looked up.
+    /// Controllers that hold some of the leads, and whose terms must still be read.
     ReadTerms(VecDeque<String>),
     /// Terms of dead controllers, with their revisions.
     EndTerms(VecDeque<(String, u64)>),
@@ -71,18 +73,18 @@ pub struct LeadClaim {
     watch: ControllerTermWatch,
     stage: ClaimStage,
     found: BTreeMap<NodeName, FoundRecord>,
-    /// Leader of each node before this claim, whatever the claim has written and given back since.
+    /// Leader of each node before this claim. Leads that the claim itself has written do not replace it.
     before: BTreeMap<NodeName, NodeLead>,
     terms: BTreeMap<String, OtherControllerTerm>,
     epoch: u64,
     taken: Vec<OwnLead>,
-    /// Nodes for which this claim has tried to write a lead that it has not given back.
+    /// Nodes whose leads this claim has tried to write, and has not given back.
     with_possible_lead: BTreeSet<NodeName>,
     writes_at_once: usize,
 }
 
 impl LeadClaim {
-    /// Creates a claim of this controller. `watch` has its observations of other controllers.
+    /// Creates a claim of the controller `me`. `watch` contains what it has observed of the terms of other controllers.
     pub fn new(me: ControllerIdentity, wanted: WantedNodes, watch: ControllerTermWatch) -> Self {
         Self {
             me,
@@ -99,13 +101,13 @@ impl LeadClaim {
         }
     }
 
-    /// Returns the observations of other controllers.
+    /// Returns the watch of [`Self::new`], with the observations that the claim has added.
     pub fn into_watch(self) -> ControllerTermWatch {
         self.watch
     }
 
-    /// Nodes with a lead that may name this claim, also without its knowledge, because an answer was lost. A caller
-    /// that gives up the claim must give these leads back.
+    /// Nodes whose leads this claim has written, or may have written if an answer was lost. A caller that gives up the
+    /// claim must give these leads back.
     pub const fn nodes_with_possible_lead(&self) -> &BTreeSet<NodeName> {
         &self.with_possible_lead
     }
@@ -156,8 +158,8 @@ impl LeadClaim {
             // A lead that cannot be parsed counts as free.
             let lead: Option<NodeLead> = record.as_ref().and_then(StoredRecord::decode_value);
             let of_another = lead.iter().find(|lead| !self.is_own_lead(lead)).cloned();
-            // A later round may read a lead that this claim has written itself, so
-            // only leads of others replace an entry.
+            // A later round may read a lead that this claim has written itself, so only leads of other controllers or
+            // other runs replace an entry.
             self.before.extend(of_another.map(|lead| (node.clone(), lead)));
             self.found.insert(node.clone(), FoundRecord { revision, lead });
         }
@@ -167,7 +169,7 @@ impl LeadClaim {
         Ok(())
     }
 
-    /// Leads that this claim has written, according to the records as last read.
+    /// Returns the leads of this claim in the records as they were last read.
     fn own_leads(&self) -> Vec<OwnLead> {
         let own = self.found.iter().filter_map(|(node, found)| {
             let lead = found.lead.clone().filter(|lead| self.is_own_lead(lead) && !lead.is_free)?;
@@ -180,18 +182,18 @@ impl LeadClaim {
         lead.controller == self.me.controller && lead.run == self.wanted.run
     }
 
-    /// Leads that other controllers have not given back.
+    /// Returns the leads of other controllers that were not given back.
     fn leads_of_others(&self) -> impl Iterator<Item = (&NodeName, &NodeLead)> {
         let leads = self.found.iter().filter_map(|(node, found)| Some((node, found.lead.as_ref()?)));
         leads.filter(|(_, lead)| !lead.is_free && lead.controller != self.me.controller)
     }
 
-    /// Decides how to continue once all leads and terms are read: either a live controller holds a node, or the
-    /// nodes can be taken.
+    /// Decides how to continue once all leads and terms are read. If a live controller leads a node, the claim is
+    /// blocked; otherwise it takes the nodes.
     fn decide_claim(&mut self) -> ClaimProgress {
         let held = self.nodes_held_by_others();
         if !held.is_empty() {
-            // A lead may be this claim's own without its knowledge, if the answer to a write was lost.
+            // If the answer to a write was lost, the records may contain leads of this claim that `taken` does not.
             self.taken = self.own_leads();
             self.stage = ClaimStage::GiveBack;
             let holds_nothing = self.taken.is_empty();
@@ -199,24 +201,26 @@ impl LeadClaim {
         }
         let leads = self.found.values().filter_map(|found| found.lead.as_ref());
         let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);
-        // Nodes refuse an epoch below the highest one that they have seen. An impossible number is ignored: otherwise
-        // one forged number would use up all remaining epochs.
+        // Nodes refuse an epoch below the highest one that they have seen. An epoch of `MAX_EPOCH` or more is ignored:
+        // otherwise one forged number would use up all remaining epochs.
         self.epoch = known.filter(|epoch| *epoch < MAX_EPOCH).max().unwrap_or(0) + 1;
         let dead = self.terms.iter().filter_map(|(controller, seen)| match seen.state {
             TermState::Dead(revision) => Some((controller.clone(), revision)),
             _ => None,
         });
-        // Terms end before leads are written: a controller that wakes up in the meantime must see that its
-        // term is over, not only that some nodes are gone.
+        // The terms of dead controllers are ended before leads are written: a controller that wakes up meanwhile must
+        // see that its whole term is over, and not only that it has lost some nodes.
         self.stage = ClaimStage::EndTerms(dead.collect());
         ClaimProgress::UnderWay
     }
 
-    fn nodes_held_by_others(&self) -> BTreeMap<NodeName, HeldLead> {
+    fn nodes_held_by_others(&self) -> BTreeMap<NodeName, LeadOfOtherController> {
         let held = self.leads_of_others().filter_map(|(node, lead)| {
             let state = self.terms.get(&lead.controller)?.state;
             let revision = self.found.get(node).and_then(|found| found.revision).unwrap_or(0);
-            state.holds_leads().then(|| (node.clone(), HeldLead { lead: lead.clone(), revision, state }))
+            state
+                .holds_leads()
+                .then(|| (node.clone(), LeadOfOtherController { lead: lead.clone(), revision, state }))
         });
         held.collect()
     }
@@ -228,10 +232,11 @@ impl LeadClaim {
         revision: u64,
     ) -> Result<(), Error> {
         let record = self.terms.get(controller).and_then(|seen| seen.record.clone());
-        // From here on that controller leads nothing, even if its process wakes up: its next refresh is refused.
+        // After this write the controller leads no node, even if its process wakes up: its next refresh is refused.
         let done = record.map(|record| record.end_term_if_unchanged(records, revision));
         match done {
-            // The other controller has refreshed its record, or a third one has ended it: all leads are read again.
+            // The controller has refreshed its record, or a third controller has ended the term: all
+            // leads are read again.
             Some(Err(Error::Stale(_))) => self.stage = ClaimStage::ReadLeads,
             Some(Err(error)) => return Err(error),
             Some(Ok(())) | None => {
@@ -255,8 +260,8 @@ impl LeadClaim {
         }
     }
 
-    /// Writes the leads of these nodes. If one was changed, or an answer is lost, all leads are given
-    /// back and read again.
+    /// Writes the leads of these nodes. If another process has changed a lead, or an answer is lost, the claim gives
+    /// all its leads back and starts again.
     fn write_leads<R: RecordStore>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
         let lead = self.build_lead();
         let value = StoredRecord::encode_value(&lead);
@@ -266,8 +271,7 @@ impl LeadClaim {
             value: value.clone(),
         });
         let writes: Vec<RecordWrite> = writes.collect();
-        // The nodes are recorded before the call: if its answer is lost, a lead may be ours without our
-        // knowledge.
+        // The nodes are recorded before the call, because a lead may be written although the answer is lost.
         self.with_possible_lead.extend(nodes.iter().cloned());
         let answers = records.write_all_records(&writes);
         let mut is_contested = false;
@@ -282,12 +286,12 @@ impl LeadClaim {
                     }
                 }
                 Err(Error::Stale(_) | Error::Exists(_)) => is_contested = true,
-                // The lead may have been written. The next reading finds it as this controller's own then.
+                // The lead may have been written. Then the next reading finds it as a lead of this claim.
                 Err(error) => failure = Some(error),
             }
         }
-        // Lock ordering: if claims take leads one by one, in the order of names, two claims cannot each hold a lead
-        // that the other needs. With many requests in flight, two claims could block each other again and again.
+        // Lock ordering: two claims that take leads one by one, in the order of names, cannot each hold a lead that the
+        // other needs. With many writes at the same time, two claims could block each other again and again.
         if is_contested {
             self.writes_at_once = 1;
         }
@@ -314,7 +318,7 @@ impl LeadClaim {
 
 #[cfg(test)]
 impl LeadClaim {
-    /// Writes one lead after the other from the beginning.
+    /// Makes the claim write one lead after the other from the beginning.
     pub(super) fn with_single_writes(mut self) -> Self {
         self.writes_at_once = 1;
         self

@@ -1,4 +1,4 @@
-//! A member of the fleet as one row of a table, and the reasons that keep it from taking part in a run.
+//! A node of the fleet as one row of a table, and the reason that keeps it from taking part in a run.
 
 use super::{FleetMember, NodePresence, ProtocolMismatch};
 use crate::hello::NodeHello;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRow {
     pub node: NodeName,
-    /// Age class of its last hello.
+    /// Presence of the node, according to the age of its last hello.
     pub presence: NodePresence,
     pub silent: Nanos,
     /// Number of restarts that this controller has noticed.
     pub restarts: usize,
-    /// Difference of protocol versions that keeps this controller from working with the node.
+    /// Protocol versions of node and controller, if they cannot work together.
     pub skew: Option<ProtocolMismatch>,
     /// Labels from the operator that are in effect.
     #[serde(default)]
@@ -51,7 +51,7 @@ impl MemberRow {
         }
     }
 
-    /// Returns the same row as it is `age` later if no hello arrives meanwhile.
+    /// Returns the row as it would be after a further time `age` without a hello.
     #[must_use]
     pub fn with_added_age(mut self, age: Nanos) -> Self {
         self.silent = Nanos::new(self.silent.as_u64().saturating_add(age.as_u64()));
@@ -59,7 +59,7 @@ impl MemberRow {
         self
     }
 
-    /// Replaces its labels from the operator.
+    /// Replaces the operator's labels in this row; `None` removes them.
     pub fn set_operator_labels(&mut self, labels: Option<&OperatorLabels>) {
         self.operator_labels = labels.map(|labels| labels.effective_labels(&self.hello)).unwrap_or_default();
         self.overruled_labels = labels.map(|labels| labels.overruled_labels(&self.hello)).unwrap_or_default();
@@ -70,14 +70,15 @@ impl MemberRow {
         self.hello.labels.iter().chain(&self.operator_labels)
     }
 
-    /// Reason that prevents the node from taking part in `run`; `None` without one. A run of an earlier
-    /// controller on the node is no reason: the next leader ends that run.
-    pub fn find_hindrance(&self, run: Option<&RunId>) -> Option<String> {
-        // A lead for this run is no obstacle: its controller is the caller.
+    /// Returns the reason why the node cannot take part in `run`; `None` if it can. A run of an earlier controller on
+    /// the node is no reason: the next leader ends that run.
+    pub fn find_exclusion_reason(&self, run: Option<&RunId>) -> Option<String> {
+        // A lead for the same run is no obstacle, because it belongs to the caller.
         let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
-        // The silence comes first: other facts about a silent node may be out of date.
+        // Silence is checked first, because other facts about a silent node may be out of date.
         if self.presence == NodePresence::Lost {
-            // The last hello may have gone to another controller: its time does not show when the node became silent.
+            // The text gives the time of the last hello that reached a controller. The node may
+            // have become silent later.
             Some(format!("it does not answer; it was last heard {} ago", self.silent))
         } else if let Some(skew) = &self.skew {
             Some(skew.to_string())

@@ -1,10 +1,10 @@
 //! Messages about changes to a steered run.
 
-use packetrig_plan::{HeldStream, PlanChange};
+use packetrig_plan::{PlanChange, StreamResumePoint};
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 
-/// A change to a steered run that every node makes for itself.
+/// A change to a steered run that every node can make without waiting for the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeOrder {
     /// Number of the change, from 1.
@@ -12,27 +12,26 @@ pub struct ChangeOrder {
     pub steer: PlanChange,
 }
 
-/// A step of a change with new stream segments that concern several nodes: the receivers of a node must
-/// know them before the senders of another node begin. No node gets the next step before all nodes have
-/// performed the current one.
+/// A step of a change with new stream segments on several nodes. The receivers of all nodes must know the segments
+/// before any sender begins, so no node gets the next step before all nodes have performed the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStep {
     /// Hold the streams that this node sends, report their positions, and check whether the change can be made.
     Hold(PlanChange),
-    /// Announce the new stream segments to the receivers. The change is final from here on.
+    /// Announce the new stream segments to the receivers. From this step on the change is final.
     Announce {
         /// The held streams of all nodes.
-        held: Vec<HeldStream>,
+        held: Vec<StreamResumePoint>,
         /// Start time, if streams begin.
         at: Option<MonoTime>,
     },
     /// Make the senders continue.
     Begin {
-        /// Start time, possibly later than announced.
+        /// Start time, if streams begin. It may be later than announced.
         at: Option<MonoTime>,
     },
-    /// Continue the held streams as before. Sent instead of the announcement if a node could not hold its streams.
+    /// Continue the held streams as before. Sent instead of `Announce` if a node could not hold its streams.
     Undo,
 }
 
@@ -42,7 +41,8 @@ mod tests {
 
     #[test]
     fn steps_survive_json() {
-        let held = vec![HeldStream { stream: 3, number: 1 << 40, index: 7, mac: Some([2, 0, 0, 0, 0, 1]) }];
+        let held =
+            vec![StreamResumePoint { stream: 3, number: 1 << 40, index: 7, mac: Some([2, 0, 0, 0, 0, 1]) }];
         let steps = [
             ChangeStep::Hold(PlanChange::Resume(vec![3])),
             ChangeStep::Announce { held, at: Some(MonoTime::from_nanos(9)) },

@@ -1,5 +1,5 @@
-//! Encodes the places of ports (node and interface) in messages. Places that do not concern the receiving node are only
-//! counted.
+//! Encodes the places of ports (node and interface) in messages. A series of places that do not concern the receiving
+//! node is sent as its length.
 //!
 //! Example: `[{"node":"a","interface":"eth1"}, 4998, …]`. A number stands for that many [`PortPlace::elsewhere`].
 
@@ -9,7 +9,7 @@ use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// Maximum number of ports of a plan: a short message must not make a node allocate more.
+/// Maximum number of ports of a plan. With this limit, a short message cannot make a node allocate much memory.
 const MAX_PLAN_PORTS: usize = 1 << 16;
 
 #[derive(Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) fn serialize<S: Serializer>(places: &[PortPlace], serializer: S) -> R
         }
         list.serialize_element(place)?;
     }
-    // Places at the end count as well, because a place is found by its index.
+    // A gap at the end is sent, too: the list must keep its length, because places are found by their index.
     if gap > 0 {
         list.serialize_element(&gap)?;
     }
@@ -60,7 +60,8 @@ impl<'de> Visitor<'de> for PlacesVisitor {
                 PlaceOrGap::Place(_) => 1,
                 PlaceOrGap::Gap(count) => *count,
             };
-            // The number is checked before the places are allocated: a gap is one number, however large.
+            // The number is checked before memory for the places is allocated, because one short number can stand
+            // for a huge gap.
             if length > MAX_PLAN_PORTS - places.len() {
                 return Err(A::Error::custom(format_args!(
                     "the list has more than {MAX_PLAN_PORTS} port locations"

@@ -1,5 +1,5 @@
-//! Parses the owner's permit file, in TOML. For a missing key the default applies. An unknown key is an error, because
-//! the owner may have meant to forbid something with it.
+//! Parses the owner's permit file (TOML). A missing key means the default. An unknown key is an error, because the
+//! owner may have meant to forbid something with it.
 
 use super::{LendingPermit, NetworkSet, PermittedMacs, PermittedPort};
 use packetrig_plan::{LABEL_FORMAT, PortLocation, is_port_label};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Reason why the owner's file is invalid. Nothing may be sent then.
+/// Reason why the owner's permit file is invalid. With an invalid file the node may send nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the owner's permit file is invalid: {0}")]
 pub struct FileError(String);
@@ -27,7 +27,7 @@ struct PermitFile {
     #[serde(default)]
     destinations: PermitDestinations,
     port: Option<Vec<FilePort>>,
-    /// Only its syntax is checked here.
+    /// Only the TOML syntax of this section is checked here; the crates for probes interpret it.
     probe: Option<toml::Table>,
 }
 
@@ -68,7 +68,7 @@ impl<'de, T: FromStr<Err: std::fmt::Display>> Deserialize<'de> for ParsedText<T>
     }
 }
 
-/// Bytes: a number, or `100MB`.
+/// A number of bytes, written as a number or with a unit: `100MB`.
 struct ByteSize(u64);
 
 impl<'de> Deserialize<'de> for ByteSize {
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for ByteSize {
             "MB" => Some(1_000_000),
             "GB" => Some(1_000_000_000),
             "TB" => Some(1_000_000_000_000),
-            // Powers of two such as `MiB` are not guessed: the owner gets an error with the right form.
+            // Units such as `MiB` are not supported. The error shows the supported form.
             _ => None,
         };
         let bytes = factor.and_then(|factor: u64| digits.parse::<u64>().ok()?.checked_mul(factor));
@@ -112,7 +112,7 @@ pub(super) fn parse_permit(text: &str) -> Result<LendingPermit, FileError> {
     // The message of the TOML parser ends with a line break.
     let file: PermitFile =
         toml::from_str(text).map_err(|error| FileError(error.to_string().trim_end().to_owned()))?;
-    // A missing key has the default of a node without a file. It never means that everything is allowed.
+    // A missing key has the same default as a missing file, so it never allows everything.
     let usual = LendingPermit::default();
 
     let permit = LendingPermit {

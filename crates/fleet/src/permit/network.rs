@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkSet {
-    /// (first, last), sorted, neither touching nor overlapping.
+    /// Ranges of addresses (first, last), sorted, neither adjacent nor overlapping.
     v4: Vec<(u128, u128)>,
     v6: Vec<(u128, u128)>,
 }
@@ -18,7 +18,7 @@ impl NetworkSet {
         Self { v4: select_ranges(networks, true), v6: select_ranges(networks, false) }
     }
 
-    /// Networks set aside for benchmarking: RFC 2544 and RFC 5180.
+    /// Networks that are reserved for benchmarking: RFC 2544 (IPv4) and RFC 5180 (IPv6).
     pub fn benchmark_networks() -> Self {
         Self {
             // 198.18.0.0/15 and 2001:2::/48.
@@ -34,7 +34,7 @@ impl NetworkSet {
 
     /// True if the set contains this address.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        // An IPv4 address in the form of IPv6 must not slip through the IPv6 ranges.
+        // An IPv4 address in an IPv6 address (`::ffff:192.0.2.1`) must be checked against the IPv4 ranges.
         match ip.to_canonical() {
             IpAddr::V4(ip) => ranges_cover(&self.v4, ip.to_bits().into(), ip.to_bits().into()),
             IpAddr::V6(ip) => ranges_cover(&self.v6, ip.to_bits(), ip.to_bits()),
@@ -46,7 +46,7 @@ impl NetworkSet {
         if is_v6 {
             find_uncovered_value(values, &self.v6, |value| Ipv6Addr::from_bits(value).to_string())
         } else {
-            find_uncovered_value(values, &self.v4, ipv4_text)
+            find_uncovered_value(values, &self.v4, format_ipv4_value)
         }
     }
 }
@@ -56,15 +56,15 @@ fn select_ranges(networks: &[Network], is_v4: bool) -> Vec<(u128, u128)> {
     join_ranges(own.map(|network| network.first_and_last()).collect())
 }
 
-/// Formats a value of an IPv4 field. A value that is too large for IPv4 is shown in the form of IPv6.
-fn ipv4_text(value: u128) -> String {
+/// Formats a value of an IPv4 field. A value that is too large for an IPv4 address is shown as an IPv6 address.
+fn format_ipv4_value(value: u128) -> String {
     match u32::try_from(value) {
         Ok(value) => Ipv4Addr::from_bits(value).to_string(),
         Err(_) => Ipv6Addr::from_bits(value).to_string(),
     }
 }
 
-/// Returns the text of a value that these ranges do not cover, if there is one.
+/// Returns one value, or a whole range of values, that the ranges do not cover, as text; `None` if they cover all.
 fn find_uncovered_value(
     values: &FieldValues,
     ranges: &[(u128, u128)],
@@ -74,7 +74,7 @@ fn find_uncovered_value(
         FieldValues::List(list) => {
             list.iter().find(|value| !ranges_cover(ranges, **value, **value)).map(|value| text(*value))
         }
-        // A range is allowed only as a whole: the frames will use every value in it.
+        // A range is allowed only as a whole, because the frames may have every value in it.
         FieldValues::Range(first, last) => (!ranges_cover(ranges, *first, *last))
             .then(|| format!("anything from {} to {}", text(*first), text(*last))),
     }
@@ -85,7 +85,7 @@ fn join_ranges(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     let mut joined: Vec<(u128, u128)> = Vec::new();
     for (first, last) in ranges {
         match joined.last_mut() {
-            // Ranges that touch become one, so that `ranges_cover` may check each range alone.
+            // Adjacent ranges become one, so that `ranges_cover` can check each range separately.
             Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
             _ => joined.push((first, last)),
         }
@@ -94,11 +94,11 @@ fn join_ranges(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
 }
 
 fn ranges_cover(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
-    // One range must contain all values from `first` to `last`: `join_ranges` leaves no two ranges that touch.
+    // One range must contain all values from `first` to `last`: after `join_ranges`, no two ranges are adjacent.
     ranges.iter().any(|range| range.0 <= first && last <= range.1)
 }
 
-/// MAC addresses that may be sent to.
+/// MAC addresses to which the node may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermittedMacs {
     Any,
@@ -106,7 +106,7 @@ pub enum PermittedMacs {
 }
 
 impl PermittedMacs {
-    /// Parses a MAC address as the owner writes it.
+    /// Parses a MAC address of the permit file. The error says what is wrong.
     pub(super) fn parse_mac(text: &str) -> Result<[u8; 6], String> {
         parse_mac(text)
             .ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))

@@ -1,6 +1,6 @@
 //! Checks probes against the owner's permit: addresses, rates and durations.
 //!
-//! The section about probes in the permit is checked in addition, by the part of the node that sends them.
+//! The program part that sends the probes also checks them, against the section `probe` of the permit.
 
 use super::{LendingPermit, OwnPlanPort, RequestedLoad};
 use packetrig_plan::Plan;
@@ -10,19 +10,20 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 impl LendingPermit {
-    /// Adds a refusal for each address and duration that is not allowed.
+    /// Adds a refusal for each address that is not allowed, and for a duration that is too long.
     pub(super) fn check_permitted_probes(&self, plan: &Plan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         let Some(probes) = &plan.probes else { return };
-        let targets = probes.lines_from(own.port).filter_map(|(_, line)| probes.target_address(line));
-        // A reflector also sends: its answers go to the nodes that ask.
-        let askers = probes.ports_probing(own.port).filter_map(|asker| probes.addresses.get(&asker).copied());
+        let targets = probes.list_lines_sent_by(own.port).filter_map(|(_, line)| probes.target_address(line));
+        // A reflector also sends: its answers go to the ports that probe it.
+        let askers =
+            probes.list_ports_probing(own.port).filter_map(|asker| probes.addresses.get(&asker).copied());
         let all: BTreeSet<IpAddr> = targets.map(|target| target.ip()).chain(askers).collect();
         let strangers = all.into_iter().filter(|address| !self.networks.contains(*address));
         refusals
             .extend(strangers.map(|address| {
                 own.refusal_text(format_args!("probes to or from {address} are not allowed"))
             }));
-        let sends = probes.line_count_of(own.port) > 0;
+        let sends = probes.count_lines_sent_by(own.port) > 0;
         if sends && probes.total_duration() > self.max_duration {
             let most = self.max_duration;
             refusals.push(own.refusal_text(format_args!(
@@ -37,9 +38,11 @@ impl RequestedLoad {
     /// Adds the probes that a port sends, and the answers of its reflector.
     pub(super) fn add_probes(&mut self, plan: &Plan, port: usize) {
         let Some(probes) = &plan.probes else { return };
-        // Each request of another node brings one answer, so a reflector sends as fast as it is asked.
-        let lines = u64::from(probes.line_count_of(port)) + probes.ports_probing(port).count() as u64;
-        // With a method that needs an exclusive turn, the port sends for one line at a time.
+        // A reflector sends one answer to each probe of another port, so each port that probes it counts like a line (a
+        // pair of ports) for which this port sends.
+        let lines =
+            u64::from(probes.count_lines_sent_by(port)) + probes.list_ports_probing(port).count() as u64;
+        // With a method that needs an exclusive turn, only one line is active at a time.
         let lines = if probes.method.needs_exclusive_turn() { lines.min(1) } else { lines };
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
         self.frames_milli += u128::from(in_1000_s);
@@ -49,7 +52,7 @@ impl RequestedLoad {
 }
 
 fn bits_per_frame(probes: &ProbePlan) -> u64 {
-    // Ethernet pads shorter frames to 64 bytes, and the owner's limit is one of the line.
+    // Ethernet pads shorter frames to 64 bytes, and the owner's limit applies to the link (layer 1).
     u64::from(probes.size.bytes().max(FrameSize::MIN.bytes()) + FrameSize::LAYER1_OVERHEAD_BYTES) * 8
 }
 
@@ -58,7 +61,7 @@ mod tests {
     use super::super::{PermitRequest, PermittedPort};
     use super::*;
     use packetrig_plan::PlanParseOptions;
-    use packetrig_stats::terms::RunTerms;
+    use packetrig_stats::terms::SharedRunOptions;
     use packetrig_units::Nanos;
 
     fn refusals(permit: &LendingPermit, probes: &str) -> Vec<String> {
@@ -71,7 +74,7 @@ mod tests {
                 .unwrap();
         let bound = plan.bind_to_links(&[None, None]).unwrap();
         let own = OwnPlanPort { port: 0, interface: "eth0".into(), link_speed: None, back_end: None };
-        let terms = RunTerms::default();
+        let terms = SharedRunOptions::default();
         permit.check_plan(&bound, &[own], PermitRequest { terms: &terms, replays: &[] })
     }
 

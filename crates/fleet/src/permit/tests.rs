@@ -33,7 +33,7 @@ fn mine(link_speed: Option<BitRate>) -> [OwnPlanPort; 2] {
 
 /// Nothing is asked for beside the plan.
 const PLAIN: PermitRequest<'_> = PermitRequest {
-    terms: &RunTerms {
+    terms: &SharedRunOptions {
         tag_key: 0,
         seed: 0,
         capture_all: false,
@@ -165,10 +165,10 @@ fn captures_and_back_ends_can_be_forbidden() {
     let permit = LendingPermit::from_toml("max_capture = 0\nback_ends = ['packet', 'af-xdp']").unwrap();
     let plan = bound(ETHERNET, SLOW, "captures: [{name: c, port_names: [b]}],");
     assert_eq!(refusals(&permit, &plan), ["port eth2: captures are not allowed"]);
-    let terms = RunTerms { back_end: Some(BackEnd::Pktgen), ..RunTerms::default() };
+    let terms = SharedRunOptions { back_end: Some(BackEnd::Pktgen), ..SharedRunOptions::default() };
     assert_eq!(
         permit.check_plan(&plan, &[], PermitRequest { terms: &terms, ..PLAIN }),
-        ["back end `pktgen` is not allowed"]
+        ["the owner does not allow back end `pktgen`"]
     );
     let opened = mine(None).map(|own| OwnPlanPort { back_end: Some(BackEnd::Xdp), ..own });
     let said = permit.check_plan(&bound(ETHERNET, SLOW, ""), &opened, PLAIN);
@@ -179,7 +179,7 @@ fn captures_and_back_ends_can_be_forbidden() {
 #[test]
 fn controller_captures_can_be_forbidden() {
     let permit = LendingPermit::from_toml("max_capture = 0").unwrap();
-    let terms = RunTerms { capture_all: true, ..RunTerms::default() };
+    let terms = SharedRunOptions { capture_all: true, ..SharedRunOptions::default() };
     let request = PermitRequest { terms: &terms, ..PLAIN };
     let said = permit.check_plan(&bound(ETHERNET, SLOW, ""), &mine(None), request);
     assert_eq!(said, ["port eth2: captures are not allowed"]);

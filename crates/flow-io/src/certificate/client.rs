@@ -1,4 +1,4 @@
-//! The certificate of an exporter, as a collector verifies it.
+//! Verifies the certificates of exporters for a collector.
 
 use super::TrustedCertificates;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -25,7 +25,7 @@ impl ExporterVerifier {
         Self { usual, trusted: TrustedCertificates::new(file, named) }
     }
 
-    /// Takes the reason why the last certificate was refused.
+    /// Returns the text of the last refusal and removes it; `None` if there was no refusal since the last call.
     pub(crate) fn take_refusal(&self) -> Option<String> {
         self.trusted.take_refusal()
     }

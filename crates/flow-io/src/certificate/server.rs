@@ -1,4 +1,4 @@
-//! The certificate of a collector, as a meter verifies it.
+//! Verifies the certificates of collectors for a meter.
 
 use super::{TrustedCertificates, verify_name};
 use rustls::client::WebPkiServerVerifier;
@@ -25,7 +25,7 @@ impl CollectorVerifier {
         Self { usual, trusted: TrustedCertificates::new(file, named) }
     }
 
-    /// Takes the reason why the last certificate was refused.
+    /// Returns the text of the last refusal and removes it; `None` if there was no refusal since the last call.
     pub(crate) fn take_refusal(&self) -> Option<String> {
         self.trusted.take_refusal()
     }
@@ -42,7 +42,7 @@ impl ServerCertVerifier for CollectorVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let verified = match self.usual.verify_server_cert(shown, others, name, ocsp, now) {
             Err(objection) if self.trusted.is_named_authority(shown, &objection) => {
-                // webpki refuses at the authority mark, before it compares the name.
+                // The name is still to be compared: webpki refuses the authority mark before that.
                 verify_name(shown, name).map(|()| ServerCertVerified::assertion())
             }
             usual => usual,

@@ -1,6 +1,6 @@
-//! One UDP socket and its thread.
+//! A UDP listener: a socket, and the thread that receives datagrams from it.
 
-use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add_to_counter};
+use super::intake::{DecoderQueueItem, ListenerCounters, ListenerThread, MessageBlock, add_to_counter};
 use super::relay::RelayQueue;
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
@@ -12,16 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Maximum number of datagrams that are received and handed on at a time.
+/// Maximum number of datagrams that are received in one call.
 const MAX_DATAGRAMS_PER_BATCH: usize = 32;
 const DATAGRAM_WAIT: Duration = Duration::from_millis(50);
-/// After a stop, datagrams still in the socket are decoded for this long, and then only counted for as long again.
+/// After a stop, the datagrams that are still in the socket are decoded for this long. Then they are only counted, for
+/// the same time again.
 const SOCKET_DRAIN_TIMEOUT_NS: u64 = 5_000_000_000;
 
 /// Destinations of a listener's datagrams.
-pub(super) struct DatagramOutlets {
+pub(super) struct DatagramDestinations {
     /// Queue to the decoding thread.
-    pub(super) queue: Sender<IntakeItem>,
+    pub(super) queue: Sender<DecoderQueueItem>,
     pub(super) relays: Vec<RelayQueue>,
 }
 
@@ -30,7 +31,7 @@ pub(super) fn start_udp_listener(
     receive_buffer_bytes: usize,
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
-    outlets: DatagramOutlets,
+    outlets: DatagramDestinations,
 ) -> Result<ListenerThread, Error> {
     let receiver = UdpReceiver::bind_with_buffer(address, receive_buffer_bytes)?;
     let bound = receiver.address()?;
@@ -46,7 +47,7 @@ fn receive_until_stopped(
     mut receiver: UdpReceiver,
     shared: &CollectorState,
     counters: &ListenerCounters,
-    outlets: &DatagramOutlets,
+    outlets: &DatagramDestinations,
 ) {
     let mut until_ns = None;
     loop {
@@ -56,9 +57,9 @@ fn receive_until_stopped(
             // A flood of datagrams would never end. If the socket cannot be shut down, SOCKET_DRAIN_TIMEOUT_NS still
             // limits the reading.
             drop(receiver.stop_intake());
+            store_dropped_datagrams(&mut receiver, counters);
         }
-        // After the end the loop does not wait any more: the first empty read below then means that the socket
-        // is drained.
+        // After a stop, the receive call below does not wait. So it returns no datagram only if the socket is empty.
         let wait = if is_over { Duration::ZERO } else { DATAGRAM_WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
         // A block carries one time of arrival, so every wait begins a new block.
@@ -66,9 +67,10 @@ fn receive_until_stopped(
         let mut batch = DatagramBatch { shared, counters, outlets, messages, is_late, is_heard: true };
         let received = receiver
             .receive_datagrams(wait, MAX_DATAGRAMS_PER_BATCH, |bytes, from| batch.add_datagram(bytes, from));
-        // The kernel's drop counter is cumulative for the socket, so it is stored and not added.
-        if let Ok(dropped) = receiver.dropped_datagrams() {
-            counters.dropped.store(dropped, Ordering::Relaxed);
+        // What arrives after the stop is not for this collector any more, so the kernel's drops from then
+        // on are no loss.
+        if !is_over {
+            store_dropped_datagrams(&mut receiver, counters);
         }
         batch.send_block();
         let has_failed = received.is_err();
@@ -85,15 +87,22 @@ fn receive_until_stopped(
     }
 }
 
+fn store_dropped_datagrams(receiver: &mut UdpReceiver, counters: &ListenerCounters) {
+    // The kernel's counter is cumulative for the socket, so it is stored and not added.
+    if let Ok(dropped) = receiver.dropped_datagrams() {
+        counters.dropped.store(dropped, Ordering::Relaxed);
+    }
+}
+
 /// Datagrams on their way to the decoding thread.
 struct DatagramBatch<'a> {
     shared: &'a CollectorState,
     counters: &'a ListenerCounters,
-    outlets: &'a DatagramOutlets,
+    outlets: &'a DatagramDestinations,
     messages: MessageBlock,
-    /// True once the time to decode is over; later datagrams are only counted.
+    /// True once the time for decoding after a stop is over: datagrams are then only counted.
     is_late: bool,
-    /// True while the decoding thread still takes messages.
+    /// False once the decoding thread has ended and receives no more messages.
     is_heard: bool,
 }
 
@@ -124,8 +133,7 @@ impl DatagramBatch<'_> {
 
     fn send_block(&mut self) {
         let messages = std::mem::replace(&mut self.messages, MessageBlock::new());
-        // The relays get the block before the decoding thread, because the caller may have to wait for that
-        // thread.
+        // The relays get the block first, because sending it to the decoding thread may block.
         self.outlets.relays.iter().for_each(|relay| relay.queue_message_block(&messages));
         self.is_heard &= messages.send_to_decoder(&self.outlets.queue);
     }

@@ -1,14 +1,14 @@
 //! The decoding thread: decodes messages, hands the records to the outlet, and publishes its state.
 //!
-//! Invariant: the outlet gets every decoded record before the thread ends. Only records of meter groups may be left out
-//! or reduced: their packets were reported before.
+//! Invariant: the outlet gets every decoded record before the thread ends. Exception: packets that a meter group has
+//! reported before are taken out of its records, and records without other packets are left out.
 
 use super::CollectOptions;
-use super::intake::{IntakeItem, MessageBlock, collector_clock_ns};
+use super::intake::{DecoderQueueItem, MessageBlock, collector_clock_ns};
 use super::ledger::{ExporterLedger, GroupLedger, HandedOverRecords};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
-    ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters, GroupedFlows,
+    ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters, GroupRecordJoiner,
     MalformedMessage, MessageTransport, ReceivedMessage, RefusedMessages, SessionCounts,
 };
 use packetrig_flow::{FlowRecord, MeterLedger};
@@ -17,20 +17,21 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Maximum number of records that wait to be handed over.
+/// Maximum number of records that wait for the outlet.
 const MAX_PENDING_RECORDS: usize = 8192;
-/// Maximum number of ledgers of exporters that wait to be handed over.
+/// Maximum number of exporters' ledgers that wait for the outlet.
 const MAX_PENDING_LEDGERS: usize = 256;
-/// Maximum number of records handed over in one call.
+/// Maximum number of records that the outlet gets in one call.
 const MAX_RECORDS_PER_CALL: usize = 1024;
-/// Interval at which waiting records are passed on and the current state is published.
+/// Interval at which the outlet gets the waiting records and the current state is published.
 const TICK_INTERVAL_NS: u64 = 200_000_000;
-/// With many exporters a snapshot is expensive: it takes at most one part in this many of the time, but is made
-/// at least every `MAX_TICK_INTERVAL_NS`.
+/// With many exporters a tick takes long. The next tick begins after this many times the duration of the last one, so
+/// that ticks take at most 1/20 of the time, but after `MAX_TICK_INTERVAL_NS` at the latest.
 const TICK_SHARE_DIVISOR: u64 = 20;
 const MAX_TICK_INTERVAL_NS: u64 = 2_000_000_000;
 
-pub trait RecordOutlet: Send {
+/// Destination of the records and ledgers that a collector has decoded.
+pub trait CollectedRecordReceiver: Send {
     /// Receives records of one exporter.
     fn accept_records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);
 
@@ -39,7 +40,7 @@ pub trait RecordOutlet: Send {
         let _ = (ledger, exporter, at_ns);
     }
 
-    /// Called every 0.2 to 2 seconds with the state of all exporters, after all earlier records were handed over.
+    /// Called every 0.2 to 2 seconds with the state of all exporters, after the calls for all earlier records.
     fn on_tick(&mut self, exporters: &[ExporterLedger]) {
         let _ = exporters;
     }
@@ -71,43 +72,45 @@ struct PendingRecords<O> {
     waiting: usize,
     ledgers: Vec<(ExporterIdentity, u64, MeterLedger)>,
     handed: HandedOverRecords,
-    grouped: GroupedFlows,
-    /// Earliest export time of the messages whose group records are used, in seconds since 1970; 0 means all.
+    grouped: GroupRecordJoiner,
+    /// Group records in messages with an earlier export time are not stored. In seconds since 1970; 0 means that all
+    /// group records are stored.
     taken_from_s: u64,
-    /// Offset from the monotonic clock to Unix time, read once: times of arrival in accounts of groups must not jump.
+    /// Offset from the monotonic clock to Unix time, read once: in the accounts of groups, times of
+    /// arrival must not jump.
     epoch_ns: u64,
     outlet: O,
 }
 
-impl<O: RecordOutlet> PendingRecords<O> {
+impl<O: CollectedRecordReceiver> PendingRecords<O> {
     /// Queues the part of a record that no other meter of its group has reported.
     fn queue_pending_record(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
         let now_ns = self.epoch_ns + clock::monotonic_ns();
         if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
             // On a new connection, meters send their most recent messages again. The previous process of this
             // collector has probably stored these records.
-            return self.grouped.count_known_record(&record, now_ns);
+            return self.grouped.count_already_stored_record(&record, now_ns);
         }
-        for new in self.grouped.keep_unstored_packets(record, now_ns) {
+        for new in self.grouped.reduce_to_unstored_packets(record, now_ns) {
             self.records.entry(exporter).or_default().push(new);
             self.waiting += 1;
         }
         // Bounds the memory between two ticks, whatever the exporters send.
         if self.waiting >= MAX_PENDING_RECORDS {
-            self.hand_over_records();
+            self.pass_pending_records_on();
         }
     }
 
     fn queue_pending_ledger(&mut self, exporter: ExporterIdentity, at_ns: u64, ledger: &MeterLedger) {
         self.ledgers.push((exporter, at_ns, *ledger));
         if self.ledgers.len() >= MAX_PENDING_LEDGERS {
-            self.hand_over_records();
+            self.pass_pending_records_on();
         }
     }
 
     /// Hands all waiting records and ledgers to the outlet. Frees the buffers of the records, so that an exporter that
     /// once sent much data does not occupy memory for ever.
-    fn hand_over_records(&mut self) {
+    fn pass_pending_records_on(&mut self) {
         for (exporter, records) in std::mem::take(&mut self.records) {
             for batch in records.chunks(MAX_RECORDS_PER_CALL) {
                 self.outlet.accept_records(batch, &exporter);
@@ -124,8 +127,8 @@ impl<O: RecordOutlet> PendingRecords<O> {
 // Nothing is lost silently: the session or the collector has counted the malformed message.
 fn ignore_malformed(_decoded: Result<(), MalformedMessage>) {}
 
-impl<O: RecordOutlet> MessageDecoder<O> {
-    pub(super) fn new(options: &CollectOptions, outlet: O, grouped: GroupedFlows) -> Self {
+impl<O: CollectedRecordReceiver> MessageDecoder<O> {
+    pub(super) fn new(options: &CollectOptions, outlet: O, grouped: GroupRecordJoiner) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
         let mut of_collector = options.collector.clone();
         of_collector.session.epoch_ns = epoch_ns;
@@ -146,17 +149,17 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         }
     }
 
-    /// Decodes until every listener and file reader has dropped its end of the queue, and returns the outlet.
+    /// Decodes until every listener and file reader has dropped its sender, and returns the outlet.
     pub(super) fn decode_until_closed(
         mut self,
-        items: &Receiver<IntakeItem>,
+        items: &Receiver<DecoderQueueItem>,
         known: &Mutex<CollectorSnapshot>,
     ) -> O {
         loop {
             match items.recv_timeout(Duration::from_nanos(TICK_INTERVAL_NS)) {
-                Ok(IntakeItem::Messages(messages)) => self.decode_block(&messages),
-                Ok(IntakeItem::Closed(source)) => self.collector.close_source(source),
-                // The tick below must also come when no message does: open flows end by time.
+                Ok(DecoderQueueItem::Messages(messages)) => self.decode_block(&messages),
+                Ok(DecoderQueueItem::Closed(source)) => self.collector.close_source(source),
+                // The tick below also happens without messages, because open flows end after a time.
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -177,7 +180,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let Self { collector, gather, pending, .. } = self;
         let mut delivered = 0;
         for (source, message) in messages.iter() {
-            // A file is read as a whole: its records count whatever time they were sent at.
+            // All records of a file count, at whatever time they were sent.
             let sent_s =
                 if source.transport == MessageTransport::File { None } else { ipfix_export_time_s(message) };
             let decoded = collector.receive_message(source, message, now_ns, &mut |exporter, received| {
@@ -199,7 +202,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                             pending.queue_pending_ledger(*exporter, statistics.at_ns, ledger);
                         }
                     }
-                    // The session has counted these.
+                    // The session has already counted gaps and restarts.
                     ReceivedMessage::Gap { .. } | ReceivedMessage::Restart => {}
                 }
             });
@@ -217,8 +220,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         collector.expire_old_state(now_ns);
         gather
             .advance_to(now_ns, &mut |exporter, record| pending.queue_pending_record(exporter, record, None));
-        // The records are handed over before the outlet's tick, as `RecordOutlet::on_tick` promises.
-        pending.hand_over_records();
+        // The records are handed over before the outlet's tick, as `CollectedRecordReceiver::on_tick` promises.
+        pending.pass_pending_records_on();
         // The snapshot is made after the hand-over, so that its counts include the records that the outlet has.
         let snapshot = self.snapshot_state();
         // The outlet's tick comes before the lock is taken, so that readers of the ledger never wait for an
@@ -263,13 +266,13 @@ impl<O: RecordOutlet> MessageDecoder<O> {
     fn open_packets(&self) -> u64 {
         let has_sim =
             self.collector.exporters().any(|(exporter, ..)| exporter.protocol == ExportProtocol::Sim);
-        // The sum walks over all open flows, so a collector without exporters of SIM saves it.
+        // The sum walks over all open flows, so a collector without SIM exporters skips it.
         if has_sim { self.gather.open_packets() } else { 0 }
     }
 }
 
-/// Export time of an IPFIX message, seconds since 1970 (RFC 7011, section 3.1). A message that is sent
-/// again keeps its time.
+/// Reads the export time of an IPFIX message, in seconds since 1970 (RFC 7011, section 3.1). A message that is sent
+/// again keeps its time. `None` for other protocols.
 fn ipfix_export_time_s(message: &[u8]) -> Option<u64> {
     let (version, rest) = message.split_first_chunk::<2>()?;
     let time = rest.get(2..6)?.try_into().ok()?;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Reasons why a collector cannot start, or could not end in order.
+/// Reasons why a collector cannot start, or why one of its threads ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,6 +1,6 @@
-//! Files of messages (RFC 5655): IPFIX or SIM, one message after the other.
+//! Reads files of IPFIX or SIM messages, one message after the other (RFC 5655).
 
-use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add_to_counter};
+use super::intake::{DecoderQueueItem, ListenerCounters, MessageBlock, add_to_counter};
 use super::stream::split_messages;
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
@@ -21,12 +21,12 @@ pub(super) fn start_file_reader(
     number: usize,
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
-    queue: Sender<IntakeItem>,
+    queue: Sender<DecoderQueueItem>,
 ) -> Result<JoinHandle<()>, Error> {
     let file = File::open(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
     let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    // A file has no port. Its number replaces the port and keeps files with the same observation domain
-    // apart; files from number 65,535 on share one source.
+    // A file has no port, so its number takes the place of the port: files with the same observation domain are
+    // different sources. All files from number 65,535 on are one source.
     let source = MessageSource { address, port: clamp_to_u16(number), transport: MessageTransport::File };
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
@@ -40,7 +40,7 @@ fn read_and_count_file(
     source: MessageSource,
     shared: &CollectorState,
     counters: &ListenerCounters,
-    queue: &Sender<IntakeItem>,
+    queue: &Sender<DecoderQueueItem>,
 ) {
     match read_messages(file, source, shared, counters, queue) {
         FileReadOutcome::Whole => {}
@@ -49,7 +49,7 @@ fn read_and_count_file(
         FileReadOutcome::Failed => counters.failed.store(true, Ordering::Relaxed),
     }
     // The send fails only if the decoding thread has ended: then no session is left to close.
-    drop(queue.send(IntakeItem::Closed(source)));
+    drop(queue.send(DecoderQueueItem::Closed(source)));
 }
 
 /// Outcome of reading a file.
@@ -70,7 +70,7 @@ fn read_messages(
     source: MessageSource,
     shared: &CollectorState,
     counters: &ListenerCounters,
-    queue: &Sender<IntakeItem>,
+    queue: &Sender<DecoderQueueItem>,
 ) -> FileReadOutcome {
     let mut room = vec![0; FILE_BUFFER_BYTES];
     let mut filled = 0;

@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Batches that may wait for the decoding thread. When the queue is full, listeners wait: the kernel then drops datagrams
-/// and counts them, and TCP slows the connections down.
+/// Maximum number of items that wait for the decoding thread. When the queue is full, listeners wait: the kernel then
+/// drops datagrams and counts them, and TCP slows the connections down.
 pub(super) const MAX_QUEUED_BATCHES: usize = 32;
 
 /// Items of the queue to the decoding thread.
 #[derive(Debug)]
-pub(super) enum IntakeItem {
+pub(super) enum DecoderQueueItem {
     /// A block of messages, with their time of arrival.
     Messages(MessageBlock),
     /// A connection or a file has ended.
     Closed(MessageSource),
 }
 
-/// A block of datagrams is sent once it has this many bytes. With the datagram that filled it, a block has less than
-/// 128 KiB. Blocks of connections and files have at most that much: the size of their buffers.
+/// A block of datagrams is sent once it has this many bytes. So with its last datagram it has less than
+/// 128 KiB. Blocks of connections and files have at most 128 KiB, the size of the read buffer.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Reads the clock for all ages and timeouts of the collector. It is the monotonic clock: a wall clock that jumps forward
-/// would expire everything known about exporters at once.
+/// Reads the clock for all ages and timeouts of the collector. It is the monotonic clock: a wall clock that jumps
+/// forward would expire the state of all exporters at once.
 pub(super) fn collector_clock_ns() -> u64 {
     clock::monotonic_ns()
 }
@@ -39,7 +39,8 @@ pub(super) struct MessageBlock {
     pub(super) at_ns: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) parts: Vec<(MessageSource, usize)>,
-    /// Counter of the connection that these messages came by; decoding adds their records to it.
+    /// Counter of the connection that delivered the messages; the decoding thread adds their records to it. `None`
+    /// for datagrams and files.
     pub(super) delivered: Option<Arc<DeliveredRecords>>,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct DeliveredRecords {
 
 impl DeliveredRecords {
     pub(super) fn add_records(&self, count: u64) {
-        // Messages without records must not renew the idle time: sending them costs nothing.
+        // Messages without records must not end the idle time of a connection: they cost a hostile peer nothing.
         if count > 0 {
             self.last_ns.store(collector_clock_ns(), Ordering::Relaxed);
             self.count.fetch_add(count, Ordering::Relaxed);
@@ -69,7 +70,7 @@ impl DeliveredRecords {
     }
 }
 
-/// A listener's thread, and the address it got.
+/// A listener's thread, and the address to which the listener is bound.
 #[derive(Debug)]
 pub(super) struct ListenerThread {
     /// Local address, with the port that the kernel chose if port 0 was requested.
@@ -78,12 +79,12 @@ pub(super) struct ListenerThread {
 }
 
 impl MessageBlock {
-    /// An empty block for messages that arrive now.
+    /// Makes an empty block for messages that arrive now.
     pub(super) fn new() -> Self {
         Self { at_ns: collector_clock_ns(), ..Self::default() }
     }
 
-    /// An empty block for messages of a connection; their records count in `delivered`.
+    /// Makes an empty block for messages of a connection; their records are counted in `delivered`.
     pub(super) fn new_for_connection(delivered: &Arc<DeliveredRecords>) -> Self {
         Self { delivered: Some(Arc::clone(delivered)), ..Self::new() }
     }
@@ -98,10 +99,11 @@ impl MessageBlock {
         self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Sends the messages to the decoding thread and waits for room. `false` if that thread has ended.
-    pub(super) fn send_to_decoder(self, queue: &Sender<IntakeItem>) -> bool {
+    /// Sends the messages to the decoding thread; waits while the queue is full. Returns false if
+    /// that thread has ended.
+    pub(super) fn send_to_decoder(self, queue: &Sender<DecoderQueueItem>) -> bool {
         // An empty block would take one of the few places in the queue.
-        self.parts.is_empty() || queue.send(IntakeItem::Messages(self)).is_ok()
+        self.parts.is_empty() || queue.send(DecoderQueueItem::Messages(self)).is_ok()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (MessageSource, &[u8])> {
@@ -143,19 +145,20 @@ pub(super) struct ListenerCounters {
 pub struct IntakeCounts {
     /// Listen address with its scheme, or the file's name.
     pub place: String,
-    /// Datagrams, or messages of connections.
+    /// Datagrams, or messages of connections and files.
     pub messages: u64,
-    /// Bytes of these messages, without headers of UDP, TCP or TLS.
+    /// Bytes of the messages, without headers of UDP, TCP or TLS.
     pub bytes: u64,
-    /// Datagrams that the kernel dropped: the receive buffer was full, or the collector had been told to end.
+    /// Datagrams that the kernel dropped because the receive buffer was full.
     pub dropped: u64,
-    /// Datagrams and connections of addresses that are not on the list of exporters.
+    /// Datagrams and connections from addresses that are not on the list of allowed exporters.
     pub not_allowed: u64,
     /// Datagrams that were still in the socket 5 s after the collector was told to end: they were not decoded.
     pub unread: u64,
     pub connections: u64,
     pub open: u64,
-    /// Connections refused: too many at a time, or the exporter did not complete the TLS handshake.
+    /// Connections refused: too many at a time, no thread could be started, or the exporter did not
+    /// complete the TLS handshake.
     pub refused: u64,
     /// Connections with a TLS error in the handshake: for example, one side rejected the other's certificate.
     pub handshakes_failed: u64,
@@ -166,11 +169,12 @@ pub struct IntakeCounts {
     pub broken: u64,
     /// Connections closed because a message was not complete in time.
     pub slow: u64,
-    /// Connections refused because their address already has as many as one address may have.
+    /// Connections refused because their address (for IPv6: its /64) already has a quarter
+    /// of all permitted connections.
     pub address_full: u64,
-    /// Connections closed because no message came in time.
+    /// Connections closed because their first message did not arrive in time.
     pub silent: u64,
-    /// Connections that had more to read when the collector ended.
+    /// Connections with unread bytes when the collector ended.
     pub cut: u64,
     /// Connections closed to make room for new ones.
     pub made_room: u64,
@@ -212,7 +216,8 @@ impl IntakeCounts {
         !self.place.contains("://")
     }
 
-    /// Datagrams of addresses that are not allowed. A refused connection is not a message, so the balance leaves it out.
+    /// Datagrams from addresses that are not allowed; 0 for TCP, TLS and files. The balance counts messages, and a
+    /// refused connection has brought no message.
     pub fn datagrams_not_allowed(&self) -> u64 {
         if self.place.starts_with("udp://") { self.not_allowed } else { 0 }
     }
@@ -232,7 +237,7 @@ impl ListenerCounters {
     }
 
     pub(super) fn read_counts(&self, place: String) -> IntakeCounts {
-        // Relaxed is enough: each number stands alone here. Sums are compared only after the threads are joined.
+        // Relaxed is enough: no reader needs the numbers in order. Sums are compared only after the threads are joined.
         IntakeCounts {
             place,
             messages: self.messages.load(Ordering::Relaxed),

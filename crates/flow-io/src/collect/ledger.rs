@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub struct ExporterLedger {
     #[serde(flatten)]
     pub exporter: ExporterIdentity,
-    /// True while its session is open. A closed session is listed without its port.
+    /// True while the exporter's session is open. A closed session is listed without its port.
     pub is_here: bool,
     pub counts: SessionCounts,
     /// The exporter's last report about its own losses.
@@ -39,9 +39,9 @@ pub struct ExporterLedger {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedOverRecords {
     pub records: u64,
-    /// Number of packets that these records report.
+    /// Number of packets that the records report.
     pub packets: u64,
-    /// Number of bytes that these records report.
+    /// Number of bytes that the records report.
     pub bytes: u64,
     /// Packets of SIM in flows that are still open.
     pub open_packets: u64,
@@ -54,11 +54,12 @@ pub struct CollectLedger {
     pub elapsed_ns: u64,
     pub intake: Vec<IntakeCounts>,
     pub exporters: Vec<ExporterLedger>,
-    /// Sum over all exporters, including those that were too many to be listed.
+    /// Sum over all exporters, including exporters that are not listed because there are too many.
     pub total: SessionCounts,
-    /// Messages that were not read, by cause.
+    /// Messages that were not decoded, by cause: unknown protocol, address not allowed, too many
+    /// exporters at an address.
     pub refused: RefusedMessages,
-    /// Exporters that were forgotten to make room for others, by cause.
+    /// Exporters whose state was removed to make room for other exporters, by cause.
     pub forgotten: ForgottenExporters,
     /// Memory for the state of exporters and for the flows of groups, in bytes, with the allocator's overhead. Open
     /// flows of SIM are not included.
@@ -81,7 +82,8 @@ pub struct GroupLedger {
     pub counts: GroupCounts,
 }
 
-/// Packets of a meter that are in no record here, with where they were lost or are, such as `ring` or `on the way`.
+/// Packets of a meter that are in no received record, and the place where they are or were lost, such as `ring` or
+/// `left to another meter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PacketLoss {
     pub place: &'static str,
@@ -96,7 +98,7 @@ pub struct MissingData {
     pub amount: u64,
 }
 
-/// Balance of a meter's packets: packets in records here, and lost packets by the place of the loss.
+/// Balance of a meter's packets: packets in received records, and all other packets by the place where they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PacketBalance {
     /// Packets that arrived at the meter's interface or were in its file.
@@ -105,7 +107,7 @@ pub struct PacketBalance {
     pub received: u64,
     /// Losses by place; entries of zero are left out.
     pub losses: Vec<PacketLoss>,
-    /// Packets in records that the exporters' last accounts do not have yet: arrived + newer = received + losses.
+    /// Received packets that the exporters' last reports do not count yet: arrived + newer = received + losses.
     pub newer: u64,
 }
 
@@ -114,14 +116,14 @@ impl HandedOverRecords {
     pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("records_total", "records handed to the sinks", self.records),
-            ("packets_total", "packets of these records", self.packets),
-            ("bytes_total", "IP bytes of these records", self.bytes),
-            ("open_packets", "packets of SIM in open flows", self.open_packets),
+            ("packets_total", "packets in the records handed to the sinks", self.packets),
+            ("bytes_total", "IP bytes in the records handed to the sinks", self.bytes),
+            ("open_packets", "packets that SIM reported in flows that are still open", self.open_packets),
         ]
     }
 
     pub(super) fn add_records(&mut self, records: &[FlowRecord]) {
-        // Exporters choose packets and bytes: a sum that is too large stays at the largest number.
+        // The sums saturate, because an exporter may report any numbers.
         self.records = self.records.saturating_add(records.len() as u64);
         for record in records {
             self.packets = self.packets.saturating_add(record.packets());
@@ -163,20 +165,19 @@ impl GroupLedger {
         ]
     }
 
-    /// Packets of this group that a meter did not see or report, or that came while it was absent. A standby that announces how many
-    /// packets its copy of the link had need not report them.
+    /// Returns how many packets of the group this meter lacks: the packets of the link, minus the packets of the
+    /// meter's copy of the link. If the meter has not announced that number, the packets in its records count instead.
     pub fn lacking_packets(&self, meter: u32) -> u64 {
         let part = self.counts.meters.get(&meter).copied().unwrap_or_default();
-        // Saturates: a meter may also have reported packets that no other one saw.
+        // Saturates: a meter's copy may have packets that no record reports yet.
         self.counts.packets.saturating_sub(part.copy_packets.unwrap_or(part.packets))
     }
 }
 
-/// Packets that arrived where a meter listens, as far as it knows.
+/// Packets that arrived at a meter's interface or were in its file, according to the meter's ledger.
 fn arrived_packets(ledger: &MeterLedger) -> u64 {
     let capture = &ledger.capture;
-    // Some drivers count dropped packets as arrived, other drivers do not: the larger number is the one
-    // without a gap.
+    // Some drivers count dropped packets as arrived, other drivers do not: the larger number is the complete one.
     let counted = capture.delivered.saturating_add(dropped_packets(ledger));
     // Interfaces do not count packets that this machine sent as arrived.
     capture.arrived.map_or(counted, |arrived| arrived.saturating_add(capture.sent)).max(counted)
@@ -188,7 +189,7 @@ fn dropped_packets(ledger: &MeterLedger) -> u64 {
 }
 
 impl ExporterLedger {
-    /// Balances the packets of this exporter; `None` if it does not report how many there were.
+    /// Balances the packets of this exporter; `None` if it has sent no ledger.
     pub fn packet_balance(&self) -> Option<PacketBalance> {
         let ledger = self.reported.as_ref()?.ledger.as_ref()?;
         let MeterLedger { capture, packets, export } = ledger;
@@ -212,7 +213,7 @@ impl ExporterLedger {
             ("waiting for export", export.waiting.packets),
             ("on the way", on_the_way),
         ];
-        // The order of a packet's path: the parser's ignored packets come behind the first three places.
+        // The order of a packet's path: ignored packets reach the parser after the first three places.
         let all = places[..3].iter().copied().chain(ignored).chain(places[3..].iter().copied());
         let losses =
             all.filter(|(_, packets)| *packets > 0).map(|(place, packets)| PacketLoss { place, packets });
@@ -234,11 +235,11 @@ const fn ignored_name(cause: IgnoredReason) -> &'static str {
 }
 
 impl CollectLedger {
-    /// Sums the balances of the exporters that report how many packets there were; `None` if none does.
+    /// Sums the balances of the exporters that have sent a ledger; `None` if none has.
     pub fn packet_balance(&self) -> Option<PacketBalance> {
         let balances = self.exporters.iter().filter_map(ExporterLedger::packet_balance);
         let sum = balances.reduce(|mut sum, one| {
-            // An exporter may report any numbers.
+            // The sums saturate, because an exporter may report any numbers.
             sum.arrived = sum.arrived.saturating_add(one.arrived);
             sum.received = sum.received.saturating_add(one.received);
             sum.newer = sum.newer.saturating_add(one.newer);
@@ -253,8 +254,8 @@ impl CollectLedger {
         Some(self.subtract_group_copies(sum))
     }
 
-    /// Moves packets that several meters of a group reported from `received` to the losses: the meters see
-    /// copies of one link.
+    /// Lets each packet of a group's link count once. Further reports of the same packet by other meters leave
+    /// `received` and become an entry of the losses.
     fn subtract_group_copies(&self, mut balance: PacketBalance) -> PacketBalance {
         let copies = self.groups.iter().map(|group| {
             let counts = &group.counts;
@@ -271,17 +272,17 @@ impl CollectLedger {
         balance
     }
 
-    fn sum_of_intake(&self, count: fn(&IntakeCounts) -> u64) -> u64 {
+    fn sum_over_listeners(&self, count: fn(&IntakeCounts) -> u64) -> u64 {
         self.intake.iter().map(count).sum()
     }
 
-    /// Returns the rules of the ledger that do not hold. Sockets and exporters are read at different times: they agree once
-    /// the collector has ended.
+    /// Returns the rules of the ledger that do not hold. While the collector runs, a rule may fail for a moment,
+    /// because the counts of sockets and of exporters are read at different times.
     pub fn imbalances(&self) -> Vec<CountImbalance> {
-        let left = self.sum_of_intake(|intake| intake.messages);
-        let not_read = self.sum_of_intake(IntakeCounts::datagrams_not_allowed)
-            + self.sum_of_intake(|intake| intake.unread);
-        // Refused connections brought no message, so they are not among these.
+        let left = self.sum_over_listeners(|intake| intake.messages);
+        let not_read = self.sum_over_listeners(IntakeCounts::datagrams_not_allowed)
+            + self.sum_over_listeners(|intake| intake.unread);
+        // Refused connections are not included, because they brought no message.
         let right = self.total.messages + self.refused.total_messages() + not_read;
         let mut found = self.total.find_imbalances();
         if left != right {
@@ -294,33 +295,31 @@ impl CollectLedger {
         found
     }
 
-    /// Messages that were not read, by cause, including datagrams that the listeners turned away.
+    /// Messages that were not decoded, by cause, including datagrams that a listener did not pass on.
     pub fn refused_by_cause(&self) -> [(&'static str, u64); 4] {
-        let not_allowed = self.sum_of_intake(IntakeCounts::datagrams_not_allowed);
+        let not_allowed = self.sum_over_listeners(IntakeCounts::datagrams_not_allowed);
         [
             ("not_allowed", self.refused.not_allowed + not_allowed),
             ("address_full", self.refused.address_full),
             ("unknown_protocol", self.refused.unknown_protocol),
-            ("unread_at_end", self.sum_of_intake(|intake| intake.unread)),
+            ("unread_at_end", self.sum_over_listeners(|intake| intake.unread)),
         ]
     }
 
-    /// Exporters that were forgotten to make room for others, by cause.
+    /// Exporters whose state was removed to make room for other exporters, by cause.
     pub const fn forgotten_by_cause(&self) -> [(&'static str, u64); 3] {
         let ForgottenExporters { on_trial, for_memory, silent } = self.forgotten;
         [("on_trial", on_trial), ("for_memory", for_memory), ("silent", silent)]
     }
 
-    /// Lists data that exporters sent and this collector did not decode, as far as it knows. Entries of zero are left out. Messages
-    /// that the user excluded (`--allow-exporter`), duplicates and messages of other protocols are not missing.
+    /// Lists data that exporters sent and this collector did not decode, as far as it knows. Entries of zero are
+    /// left out. Messages that the user excluded (`--allow-exporter`), duplicates and messages of other protocols
+    /// are not counted as missing.
     pub fn missing_data(&self) -> Vec<MissingData> {
         let total = &self.total;
         let all = [
-            (
-                "datagrams dropped by the kernel: receive buffer full, or collector ending",
-                self.socket_dropped(),
-            ),
-            ("datagrams not read at the end", self.sum_of_intake(|intake| intake.unread)),
+            ("datagrams dropped by the kernel: receive buffer full", self.dropped_by_sockets()),
+            ("datagrams not read at the end", self.sum_over_listeners(|intake| intake.unread)),
             ("units lost on the way, according to the exporters' sequence numbers", total.lost),
             ("bytes not decoded: their template is missing", total.undecoded_bytes + total.pending_bytes),
             ("malformed messages", total.malformed),
@@ -328,7 +327,7 @@ impl CollectLedger {
             ("messages refused: too many exporters at one address", self.refused.address_full),
             (
                 "connections that ended within a message, sent other data, or timed out",
-                self.sum_of_intake(|intake| intake.broken_connections() + intake.slow),
+                self.sum_over_listeners(|intake| intake.broken_connections() + intake.slow),
             ),
             (
                 "files with data that is not a whole message",
@@ -336,16 +335,16 @@ impl CollectLedger {
             ),
             (
                 "connections refused: one side rejected the other's certificate or protocol",
-                self.sum_of_intake(|intake| intake.handshakes_failed),
+                self.sum_over_listeners(|intake| intake.handshakes_failed),
             ),
-            ("connections with more to read at the end", self.sum_of_intake(|intake| intake.cut)),
+            ("connections with more to read at the end", self.sum_over_listeners(|intake| intake.cut)),
         ];
         let found = all.into_iter().filter(|(_, amount)| *amount > 0);
         found.map(|(what, amount)| MissingData { what, amount }).collect()
     }
 
-    /// Datagrams that the kernel dropped at sockets: the receive buffer was full, or the collector was ending.
-    pub fn socket_dropped(&self) -> u64 {
-        self.sum_of_intake(|intake| intake.dropped)
+    /// Datagrams that the kernel dropped at sockets because the receive buffer was full.
+    pub fn dropped_by_sockets(&self) -> u64 {
+        self.sum_over_listeners(|intake| intake.dropped)
     }
 }

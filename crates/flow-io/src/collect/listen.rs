@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-/// A transport and an address of this machine.
+/// Transport and address on which a collector listens, such as `udp://0.0.0.0:4739`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
     pub transport: MessageTransport,
@@ -18,13 +18,13 @@ pub struct ListenAddress {
 #[error(
     "`{0}` is not a valid listen address: write udp://0.0.0.0:4739, tcp://[::1]:4739 or tls://127.0.0.1:4740"
 )]
-pub struct ListenError(String);
+pub struct ListenAddressError(String);
 
 impl FromStr for ListenAddress {
-    type Err = ListenError;
+    type Err = ListenAddressError;
 
-    fn from_str(text: &str) -> Result<Self, ListenError> {
-        parse_listen_address(text).ok_or_else(|| ListenError(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, ListenAddressError> {
+        parse_listen_address(text).ok_or_else(|| ListenAddressError(text.to_owned()))
     }
 }
 

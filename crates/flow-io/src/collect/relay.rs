@@ -1,7 +1,7 @@
 //! Relays: forward received datagrams unchanged to other collectors.
 //!
-//! Each target has its own thread and a bounded queue, so a target never holds up a listener. Forwarded datagrams have this
-//! machine as their sender: keeping the exporter's address would need rights to forge addresses.
+//! Each target has its own thread and a bounded queue, so a target never delays a listener. Forwarded datagrams have
+//! this machine as their sender: keeping the exporter's address would need rights to forge addresses.
 //!
 //! Invariant: each datagram that was offered is sent, refused by the kernel, or dropped because the queue was full.
 
@@ -64,9 +64,9 @@ pub struct RelayCounts {
     pub sent_bytes: u64,
     /// Datagrams that the kernel refused to send.
     pub refused: u64,
-    /// Datagrams that were dropped because too many waited.
+    /// Datagrams that were dropped because too many were waiting for this target.
     pub dropped: u64,
-    /// Text of the last refusal.
+    /// Error text of the last datagram that the kernel refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -105,7 +105,7 @@ impl RelayCounters {
     }
 }
 
-/// The listeners' end of a target's queue.
+/// The sending half of a target's queue, for the listeners.
 #[derive(Clone, Debug)]
 pub(super) struct RelayQueue {
     queue: Sender<RelayedDatagrams>,
@@ -120,7 +120,7 @@ struct RelayedDatagrams {
 }
 
 impl RelayQueue {
-    /// Offers the datagrams of a block, without waiting.
+    /// Queues the datagrams of a block for the target. If the queue is full, counts them as dropped.
     pub(super) fn queue_message_block(&self, block: &MessageBlock) {
         if block.parts.is_empty() {
             return;
@@ -132,7 +132,7 @@ impl RelayQueue {
             return;
         }
         let lengths: Vec<usize> = block.parts.iter().map(|(_, length)| *length).collect();
-        // The listener never waits: a slow target must not make the kernel drop what the collector should store.
+        // The listener never waits: otherwise the kernel would drop datagrams that the collector should store.
         if self.queue.try_send(RelayedDatagrams { bytes: block.bytes.clone(), lengths }).is_err() {
             add_to_counter(&self.counters.dropped, count);
         }
@@ -147,8 +147,8 @@ pub(super) struct RunningRelay {
     pub(super) thread: JoinHandle<()>,
 }
 
-/// Starts the thread of a target. The thread ends when all copies of its queue are gone and the
-/// waiting datagrams are sent.
+/// Starts the thread of a target. The thread ends when all copies of its queue have been dropped and
+/// the waiting datagrams are sent.
 pub(super) fn start_relay(
     target: &RelayTarget,
     listen: &[super::ListenAddress],
@@ -196,12 +196,12 @@ fn send_until_closed(
     counters: &RelayCounters,
 ) {
     for RelayedDatagrams { bytes, lengths } in received {
-        // Datagrams stand one behind the other in the buffer.
+        // The datagrams follow one another in the buffer.
         let mut rest = &bytes[..];
         for length in lengths {
             let (datagram, behind) = rest.split_at(length);
             rest = behind;
-            // The socket is not connected: a target without a listening program must not fail the next send.
+            // The socket is not connected: otherwise an ICMP error from the target would make the next send fail.
             match socket.send_to(datagram, address) {
                 Ok(_) => {
                     add_to_counter(&counters.sent, 1);

@@ -1,19 +1,19 @@
 //! TCP and TLS connections: each has a thread that splits what it reads into messages.
 //!
-//! Invariant: there are never more connections than the options allow, no address (of IPv6: no /64) has more
-//! than its share of them, and each holds at most one incomplete message. A silent connection has a deadline,
-//! and a connection without records is closed when other connections need its place.
+//! Invariant: there are never more connections than the options allow, and no address (for IPv6: no /64) has more than
+//! a quarter of them. The buffer of a connection holds at most one incomplete message. A silent connection has a
+//! deadline, and a connection without records is closed when there is no room for a new connection.
 
 mod peers;
 mod turns;
 
-use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add_to_counter};
+use super::intake::{DecoderQueueItem, ListenerCounters, ListenerThread, MessageBlock, add_to_counter};
 use super::tls::ListenerEncryption;
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport, message_length};
 use packetrig_sys::clock;
-use peers::{ExporterPeer, PeerDenial, PeerState, make_connection_room};
+use peers::{ConnectionDenial, ExporterPeer, PeerState, evict_connection_if_full};
 use rustls::{ServerConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,9 +25,9 @@ use turns::TimeLimitedStream;
 
 /// Interval at which a thread checks whether the collector ends.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Buffer of a connection: the longest message, and the bytes that were read after it.
+/// Buffer of a connection: twice the longest message, because the next message may be read together with it.
 const CONNECTION_BUFFER_BYTES: usize = 2 * 65_536;
-/// At the end, waiting connections are still accepted and open ones are read while data arrive, for this long in all.
+/// After a stop, waiting connections are still accepted and open connections are read, for this long in all.
 const CONNECTION_DRAIN_TIMEOUT_NS: u64 = 2_000_000_000;
 
 pub(super) fn start_tcp_listener(
@@ -35,7 +35,7 @@ pub(super) fn start_tcp_listener(
     tls: Option<ListenerEncryption>,
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
-    queue: Sender<IntakeItem>,
+    queue: Sender<DecoderQueueItem>,
 ) -> Result<ListenerThread, Error> {
     let listener = bind_nonblocking(address).map_err(|source| Error::Listen { address, source })?;
     let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
@@ -60,7 +60,7 @@ struct ConnectionContext {
     tls: Option<ListenerEncryption>,
     shared: Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
-    queue: Sender<IntakeItem>,
+    queue: Sender<DecoderQueueItem>,
     drain_until_ns: OnceLock<u64>,
 }
 
@@ -73,7 +73,7 @@ impl ConnectionContext {
         clock::monotonic_ns().saturating_sub(opened_ns) > self.shared.first_message_ns
     }
 
-    /// Reports whether the collector ends and the time to drain is over. The deadline is the same for all connections.
+    /// Reports whether the collector ends and the drain time is over. All connections share the deadline.
     fn is_drain_time_over(&self) -> bool {
         let now_ns = clock::monotonic_ns();
         self.shared.is_stopping()
@@ -84,8 +84,8 @@ impl ConnectionContext {
 fn accept_exporters_until_stopped(listener: &TcpListener, context: &Arc<ConnectionContext>) {
     let mut peers = Vec::new();
     loop {
-        // The end is checked before accepting: a connection that came before the end is still accepted. The loop
-        // ends only when the backlog was empty after the end.
+        // The stop flag is read before accepting: a connection that came before the stop is still accepted. The loop
+        // ends only if no connection is waiting after the stop.
         let is_over = context.shared.is_stopping();
         peers.retain(|peer: &ExporterPeer| !peer.thread.is_finished());
         match listener.accept() {
@@ -94,13 +94,13 @@ fn accept_exporters_until_stopped(listener: &TcpListener, context: &Arc<Connecti
             // No connection waits, or the error is temporary, such as ECONNABORTED or EMFILE: the listener continues.
             Err(_) => std::thread::sleep(END_CHECK_INTERVAL),
         }
-        // Connections that keep coming must not hold up the end for ever.
+        // New connections must not delay the end for ever.
         if context.is_drain_time_over() {
             break;
         }
     }
     for peer in peers {
-        // A panic ends one connection only; the messages that it had handed on are counted.
+        // A panic ends one connection only; the messages that it had passed on are counted.
         drop(peer.thread.join());
     }
 }
@@ -117,10 +117,10 @@ fn admit_connection(
         add_to_counter(&context.counters.not_allowed, 1);
         return;
     }
-    match make_connection_room(peers, address, &context.shared) {
+    match evict_connection_if_full(peers, address, &context.shared) {
         Ok(()) => {}
-        Err(PeerDenial::Full) => return add_to_counter(&context.counters.refused, 1),
-        Err(PeerDenial::AddressFull) => return add_to_counter(&context.counters.address_full, 1),
+        Err(ConnectionDenial::Full) => return add_to_counter(&context.counters.refused, 1),
+        Err(ConnectionDenial::AddressFull) => return add_to_counter(&context.counters.address_full, 1),
     }
     let state = Arc::new(PeerState::new(address, stream));
     let context_of_peer = Arc::clone(context);
@@ -159,7 +159,7 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     // the peer has closed already.
     drop(peer.stream.shutdown(Shutdown::Both));
     // The send fails only if the decoding thread has ended: then no session is left to close.
-    drop(context.queue.send(IntakeItem::Closed(source)));
+    drop(context.queue.send(DecoderQueueItem::Closed(source)));
     counters.open.fetch_sub(1, Ordering::Relaxed);
 }
 
@@ -172,17 +172,17 @@ fn log_connection_end(source: MessageSource, end: ConnectionOutcome, is_evicted:
     }
 }
 
-/// Outcome of a connection.
+/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionOutcome {
     Orderly,
     Refused,
-    /// One of the two sides refuses the other.
+    /// The exporter or the collector rejected the other's certificate or protocol.
     HandshakeFailed,
     Broken,
     Slow,
     Silent,
-    /// The collector ended, and there was more to read.
+    /// The drain time was over, and there were unread bytes.
     Cut,
 }
 
@@ -196,7 +196,7 @@ fn serve_messages(
     // collector.
     let ready =
         stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(END_CHECK_INTERVAL)));
-    // Only TLS writes, and little. A peer that does not read must not hold the thread in a handshake.
+    // Only TLS writes, and only little: a peer that does not read must not block this thread.
     if ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(2)))).is_err() {
         return ConnectionOutcome::Refused;
     }
@@ -214,7 +214,8 @@ fn serve_messages(
     }
 }
 
-/// Completes the TLS handshake. The error contains the objection of one side, if there was one.
+/// Completes the TLS handshake. The error says why one side rejected the handshake; `None` if it took too long or the
+/// peer only closed the connection.
 fn perform_tls_handshake(
     context: &ConnectionContext,
     mut stream: TimeLimitedStream,
@@ -225,7 +226,7 @@ fn perform_tls_handshake(
     while connection.is_handshaking() {
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
-            // A handshake that is not done at the end of the collector brings no message in time.
+            // After a stop, a handshake that would have to wait for data is given up.
             Err(error) if is_not_ready_error(&error) && !context.shared.is_stopping() => {}
             Err(error) => return Err(encryption.describe_handshake_failure(&error)),
         }
@@ -240,7 +241,7 @@ fn is_not_ready_error(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Reads until the connection ends, and hands on every whole message.
+/// Reads until the connection ends, and passes every whole message to the decoding thread.
 fn read_until_closed(
     context: &ConnectionContext,
     peer: &PeerState,
@@ -283,7 +284,7 @@ fn read_until_closed(
                     outcome_at_end_of_stream(filled)
                 };
             }
-        // During the drain, its own deadline applies to all connections.
+        // After a stop, only the drain deadline applies.
         } else if filled > 0 && context.is_message_overdue(begun_ns) {
             return ConnectionOutcome::Slow;
         } else if !peer.has_sent_message() && context.is_first_message_overdue(opened_ns) {
@@ -296,7 +297,8 @@ fn outcome_at_end_of_stream(unfinished_bytes: usize) -> ConnectionOutcome {
     if unfinished_bytes == 0 { ConnectionOutcome::Orderly } else { ConnectionOutcome::Broken }
 }
 
-/// Passes on all whole messages and returns how many bytes they had; `None` if the connection cannot continue.
+/// Passes on all whole messages and returns how many bytes they had. `None` if other data follow, or if the
+/// decoding thread has ended.
 fn forward_messages(
     context: &ConnectionContext,
     peer: &PeerState,
@@ -311,12 +313,12 @@ fn forward_messages(
     if !messages.parts.is_empty() {
         peer.mark_message_received();
     }
-    // The messages before a fault are still delivered; only then the connection ends.
+    // The messages before invalid data are still delivered; only then does the connection end.
     if messages.send_to_decoder(&context.queue) { used } else { None }
 }
 
-/// Calls `take` for every whole message at the start of `bytes`, and returns how many bytes they have; `None` if something
-/// that is not a message follows.
+/// Calls `take` for every whole message at the start of `bytes`, and returns how many bytes the messages have. `None`
+/// if something that is not a message follows.
 pub(super) fn split_messages(bytes: &[u8], mut take: impl FnMut(&[u8])) -> Option<usize> {
     let mut used = 0;
     while let Some(length) = message_length(&bytes[used..]).ok()? {

@@ -26,7 +26,7 @@ struct KeptRecords {
     ledgers: Vec<MeterLedger>,
 }
 
-impl RecordOutlet for KeptRecords {
+impl CollectedRecordReceiver for KeptRecords {
     fn accept_records(&mut self, records: &[FlowRecord], _: &ExporterIdentity) {
         self.records.extend_from_slice(records);
     }
@@ -109,7 +109,7 @@ fn export(
         tls,
         ..export::MeterExport::default()
     };
-    let (queue, incoming) = export::open_queue(4 << 20, &BackpressurePolicy::default());
+    let (queue, incoming) = export::open_export_queue(4 << 20, &BackpressurePolicy::default());
     let thread = export::spawn_export(&options, incoming, move || ledger(count)).unwrap();
     let mut outbox = queue.make_outbox();
     drop(queue);
@@ -359,7 +359,7 @@ fn pending_connection_is_read_at_stop() {
 /// An outlet that is wrong.
 struct WrongOutlet;
 
-impl RecordOutlet for WrongOutlet {
+impl CollectedRecordReceiver for WrongOutlet {
     fn accept_records(&mut self, _: &[FlowRecord], _: &ExporterIdentity) {}
 
     fn on_tick(&mut self, _: &[ExporterLedger]) {

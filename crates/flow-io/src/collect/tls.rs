@@ -27,7 +27,7 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub(super) struct ListenerEncryption {
     pub(super) config: Arc<ServerConfig>,
-    /// This collector's own certificate: its file and its name.
+    /// File and name of this collector's own certificate.
     own: String,
     verifier: Option<Arc<ExporterVerifier>>,
 }
@@ -57,7 +57,7 @@ impl ListenerEncryption {
     /// Describes why a handshake failed, if one of the two sides objected. `None` if the peer
     /// only closed the connection.
     pub(super) fn describe_handshake_failure(&self, error: &io::Error) -> Option<String> {
-        // The error is taken first, so that it is not mistaken for the error of a later handshake.
+        // The stored refusal is removed in any case, so that it is not reported for a later handshake.
         let of_exporter = self.verifier.as_ref().and_then(|verifier| verifier.take_refusal());
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(match error {

@@ -1,8 +1,8 @@
 //! Accounts of the records on their way out: in the queue, in a target's backlog, sent, or lost for a target.
 //!
-//! One lock guards all accounts. It is taken once per batch and once per message, so a reader never sees a record in two accounts or
-//! in none: offered = queue dropped + sent + refused + left to others + waiting, at any time. Dropped and refused records are also in
-//! the losses, by cause.
+//! One lock guards all accounts. A thread takes it once per batch and once per message, so a reader never sees a record
+//! in two accounts or in none: offered = queue dropped + sent + refused + left to others + waiting, at any time.
+//! Dropped and refused records are also in the losses, by cause.
 
 use crate::batch::WorkerBatch;
 use crate::group;
@@ -12,10 +12,10 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A target without a connection for this long no longer delays the watermark.
+/// A target that has had no connection for this long no longer delays the group's watermark (see `gate`).
 const SILENT_TARGET_TIMEOUT: Nanos = Nanos::from_secs(10);
 
-/// The kind of content that a batch has and a target takes.
+/// Kind of content of a batch: flow records or SIM events. Each target gets one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchContent {
     Records,
@@ -31,7 +31,7 @@ impl BatchContent {
     }
 }
 
-/// Accounts of the queue, which all targets of one content share.
+/// Accounts of the queue for one kind of content; all targets of that kind share them.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueuedContent {
     offered: CarriedRecords,
@@ -58,23 +58,23 @@ struct TargetCounters {
     messages: u64,
     message_bytes: u64,
     options_records: u64,
-    /// Time at which the target stopped taking data, on the monotonic clock.
+    /// Time at which the target stopped accepting data, on the monotonic clock.
     unreachable_since_ns: Option<u64>,
-    /// Time of its last connection, on the clock of the group; 0 if there was none.
+    /// Time of the target's last connection, on the clock of the group; 0 if there was none.
     connected_ns: u64,
     /// Records that were lost while the target had a connection, or had lost it less than `SILENT_TARGET_TIMEOUT`
     /// before.
     lost: u64,
 }
 
-/// Delivery of the records to all targets. A target that has been gone for long does not hold back `confirmed`.
+/// Delivery of the records to all targets. A target that is unreachable for long does not delay `confirmed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeliveryCounts {
     pub(super) offered: u64,
     /// Number of records, counted from the first one offered, that every target has received or lost.
     pub(super) confirmed: u64,
     pub(super) lost: u64,
-    /// True while all targets take data.
+    /// True while all targets accept data.
     pub(super) is_reachable: bool,
 }
 
@@ -180,8 +180,8 @@ impl TargetAccounts {
         let targets = || state.targets.iter().filter(|own| own.content == content);
         let dropped = queued.losses.total_records().records;
         let gone = dropped + queued.left.records;
-        // The slowest target decides. A target that is gone for long is left out: it must not stop the
-        // watermark of the others.
+        // The slowest target decides. A target that is unreachable for long is left out: it must not stop
+        // the watermark of the other targets.
         let confirmed =
             targets().filter(|own| !own.is_long_unreachable()).map(|own| gone + own.done_records()).min();
         DeliveryCounts {
@@ -232,7 +232,7 @@ impl TargetCounters {
     fn count_lost_records(&mut self, cause: LossCause, carried: CarriedRecords) {
         self.losses.add_loss(cause, carried);
         if !self.is_long_unreachable() {
-            // A missing target is not this meter's fault: another meter could not export to it either.
+            // Later losses do not count here: another meter could not reach the target either.
             self.lost += carried.records;
         }
     }
@@ -254,7 +254,7 @@ impl TargetCounters {
     }
 
     fn export_counts(&self, queued: &[QueuedContent; 2]) -> ExportCounts {
-        // Losses and content of the queue count for every target of this content, because each was to get them.
+        // The queue's records count for every target of this content, because each of these targets should get them.
         let queued = &queued[self.content as usize];
         ExportCounts {
             offered: queued.offered,
@@ -283,7 +283,7 @@ impl TargetAccount {
         }
     }
 
-    /// Counts a message that the transport took.
+    /// Counts a message that the transport has sent.
     pub(super) fn count_sent(&self, carried: CarriedRecords, own_records: u64, bytes: usize) {
         self.update_target(|own| {
             subtract_carried(&mut own.waiting, carried);
@@ -295,7 +295,7 @@ impl TargetAccount {
         });
     }
 
-    /// Counts a message that the transport did not take.
+    /// Counts a message that the transport could not send.
     pub(super) fn count_refused(&self, carried: CarriedRecords) {
         self.count_lost(LossCause::Refused, carried);
     }
@@ -319,13 +319,13 @@ impl TargetAccount {
         self.update_target(|own| own.connected_ns = group::group_time_ns());
     }
 
-    /// Sets whether the target accepts data. The time of the change matters: packetrig does not wait for a
-    /// target that is gone for long.
+    /// Sets whether the target accepts data. The time of the change is stored, because a target that is unreachable for
+    /// long no longer delays the watermark.
     pub(super) fn set_reachable(&self, is_reachable: bool) {
         self.update_target(|own| match (is_reachable, own.unreachable_since_ns) {
             (true, _) => own.unreachable_since_ns = None,
             (false, None) => own.unreachable_since_ns = Some(clock::monotonic_ns()),
-            // Keeps the first time, which is the start of the outage.
+            // The first time stays, because it is the start of the outage.
             (false, Some(_)) => {}
         });
     }
@@ -338,7 +338,7 @@ impl TargetAccount {
         });
     }
 
-    /// Counts all waiting records as left to another meter of the group, which exports.
+    /// Counts all waiting records as left to another meter of the group, which has exported them.
     pub(super) fn count_waiting_as_exported_by_others(&self) {
         self.update_target(|own| {
             let waiting = std::mem::take(&mut own.waiting);
@@ -346,12 +346,12 @@ impl TargetAccount {
         });
     }
 
-    /// Counts all waiting records as lost: the target ends.
+    /// Counts all waiting records as lost, because the export to the target ends.
     pub(super) fn count_waiting_as_lost(&self, cause: LossCause) {
         self.update_target(|own| {
             let waiting = std::mem::take(&mut own.waiting);
             own.refused.add_records(waiting);
-            // The last watermark must not pass them: another meter of the group may still have them.
+            // The final watermark must not pass these records: another meter of the group may still have them.
             own.count_lost_records(cause, waiting);
         });
     }
@@ -367,8 +367,8 @@ fn sum_carried(mut one: CarriedRecords, other: CarriedRecords) -> CarriedRecords
     one
 }
 
-/// Saturates: if an account ever had less than leaves it, the ledger would not balance and show the bug. Wrapping
-/// around would hide it.
+/// Saturates at zero. If more records leave an account than it has, that is a bug, and the ledger shows it because it
+/// does not balance. Wrapping around would hide the bug.
 const fn subtract_carried(from: &mut CarriedRecords, what: CarriedRecords) {
     from.records = from.records.saturating_sub(what.records);
     from.packets = from.packets.saturating_sub(what.packets);

@@ -10,10 +10,10 @@ use packetrig_flow::group::GroupRole;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Interval at which a batch that must not be sent is checked again.
+/// Pause before checking again whether a batch that must not be sent now may be sent.
 const BATCH_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// All batches were taken, and no more will come.
+/// Error: the backlog is empty, and no more batches will come.
 #[derive(Debug)]
 pub(super) struct BacklogClosed;
 
@@ -34,7 +34,8 @@ impl TargetBacklog {
         Self { batches, role_handle, held: None, role: None, allowed_ns: Cell::new(0) }
     }
 
-    /// Returns the meter's announcement about its group, with the packets of its copy of the link.
+    /// Returns what this meter announces about its group; `packets` is the number of packets in its copy of the link.
+    /// `None` if the meter is in no group.
     pub(super) fn group_membership(&self, packets: u64) -> Option<GroupMembership> {
         self.role_handle.as_ref().map(|seat| seat.group_membership(packets))
     }
@@ -42,7 +43,7 @@ impl TargetBacklog {
     /// Reports whether the meter's role has changed since the last call.
     pub(super) fn take_role_change(&mut self) -> bool {
         let now = self.role_handle.as_ref().map(GroupRoleHandle::role);
-        // The first call finds a change, so a ledger with the membership is sent first of all.
+        // In a group, the first call finds a change, so the group membership is sent before any record.
         std::mem::replace(&mut self.role, now) != now
     }
 
@@ -56,10 +57,11 @@ impl TargetBacklog {
         is_allowed
     }
 
-    /// Reports whether another meter has exported the records that this one could not send before it lost its role.
+    /// Reports whether another meter has exported the records that this meter could not send: the watermark of the
+    /// active meter is later than the time at which this meter could last send.
     pub(super) fn is_exported_by_others(&self) -> bool {
         let watermark_ns = self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark);
-        // The margin is more than the clocks of meters differ.
+        // The margin is larger than the difference between the clocks of two meters.
         let others_ns = self.allowed_ns.get().saturating_add(STANDBY_END_MARGIN.as_u64());
         !self.may_send() && watermark_ns.is_some_and(|ns| ns >= others_ns)
     }
@@ -81,16 +83,16 @@ impl TargetBacklog {
         if self.may_send() {
             return Ok(self.held.take());
         }
-        self.leave_held_batch_if_exported(account);
+        self.count_held_batch_as_left_if_exported(account);
         Ok(None)
     }
 
-    /// Counts the held batch as left if another meter has exported it since this one lost its role. Otherwise the batch waits:
-    /// this meter may have to send it.
-    fn leave_held_batch_if_exported(&mut self, account: &TargetAccount) {
+    /// Counts the held batch as left to another meter if that meter has exported the same packets. Otherwise the batch
+    /// waits, because this meter may have to send it.
+    fn count_held_batch_as_left_if_exported(&mut self, account: &TargetAccount) {
         let watermark_ns =
             self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark).unwrap_or_default();
-        // Clocks of meters differ, so only records well before the watermark are surely exported.
+        // The clocks of meters differ, so only records from well before the watermark have certainly been exported.
         let before_ns = watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64());
         match self.held.take_if(|held| held.at_ns < before_ns) {
             Some(left) if left.is_repeated => {}

@@ -1,6 +1,6 @@
 //! The deadline at which the thread of a target gives up its remaining records at the end.
 //!
-//! After the last batch was offered, the thread continues as long as its target takes data, and for some time
+//! After the last batch was offered, the thread continues as long as its target accepts data, and for some time
 //! after that: the linger time, or as long as [`BackpressurePolicy`] allows. The thread does not wait a second
 //! time for a target that was given up.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Time at which the last batch of all was offered to the targets, in nanoseconds of the monotonic clock; `u64::MAX`
-/// while more batches may come. Clones share it.
+/// while more batches may come. Clones share the time.
 #[derive(Clone, Debug)]
 pub(super) struct LastOfferTime(Arc<AtomicU64>);
 
@@ -46,7 +46,7 @@ impl SendDeadline {
         self.progress.set_connected(is_connected);
     }
 
-    /// Returns the deadline as of now. It moves while the target takes data.
+    /// Returns the deadline as of now. It moves while the target accepts data.
     pub(super) fn deadline_ns(&self) -> u64 {
         let offered_ns = self.last_offer.0.load(Ordering::Relaxed);
         // A target that was given up at its queue has already used its time.

@@ -1,7 +1,7 @@
 //! The dispatcher: takes batches from the queue of the workers and puts them into the backlogs of the targets.
 
 use super::accounts::{BatchContent, DeliveryCounts};
-use super::outbox::{ExportInlet, WorkerProgress};
+use super::outbox::{ExportQueueReceiver, WorkerProgress};
 use crate::backpressure::OutputQueue;
 use crate::batch::WorkerBatch;
 use crate::group;
@@ -20,14 +20,14 @@ const FULL_BACKLOG_TIMEOUT: Nanos = Nanos::from_secs(1);
 pub(super) struct BacklogBatch {
     /// Time at which the batch was passed on, on the clock of the group.
     pub(super) at_ns: u64,
-    /// True if another meter has exported it before. It is in no account any more.
+    /// True if another meter has exported the batch before. Such a batch is in no account.
     pub(super) is_repeated: bool,
     pub(super) batch: Arc<WorkerBatch>,
 }
 
 #[derive(Debug)]
 pub(super) struct Dispatcher {
-    inlet: ExportInlet,
+    inlet: ExportQueueReceiver,
     backlogs: Vec<OutputQueue<BacklogBatch>>,
     linger: Nanos,
     /// Time since which a backlog has been full.
@@ -36,16 +36,16 @@ pub(super) struct Dispatcher {
 
 impl Dispatcher {
     pub(super) const fn new(
-        inlet: ExportInlet,
+        inlet: ExportQueueReceiver,
         backlogs: Vec<OutputQueue<BacklogBatch>>,
         linger: Nanos,
     ) -> Self {
         Self { inlet, backlogs, linger, full_since_ns: Cell::new(None) }
     }
 
-    /// Hands over everything until all workers have dropped their ends of the queue.
+    /// Passes all batches to the targets. Returns when all workers have dropped their senders of the queue.
     pub(super) fn run_until_closed(&self) {
-        // The loop ends when the last worker has dropped its end, and not before the queue is empty.
+        // The loop does not end before the queue is empty.
         for batch in &self.inlet.batches {
             self.hand_over(batch);
         }
@@ -73,7 +73,7 @@ impl Dispatcher {
         self.inlet.blind_looks.add_one();
     }
 
-    /// Maximum time that the export waits at its end for a target that takes no data.
+    /// Maximum time that the export waits at its end for a target that accepts no data.
     pub(super) const fn linger(&self) -> Nanos {
         self.linger
     }
@@ -84,21 +84,22 @@ impl Dispatcher {
         // One full backlog delays all targets for a second, so that a short stall loses nothing.
         let is_full = self.backlogs.iter().any(OutputQueue::is_full);
         let since_ns = self.full_since_ns.get().unwrap_or(now_ns);
-        // A target that is gone stays full: the dispatcher waits for it once, and then loses only its batches.
+        // The backlog of an unreachable target stays full. The dispatcher waits for it once. After that, only
+        // that target loses batches.
         self.full_since_ns.set(is_full.then_some(since_ns));
         !is_full || now_ns.saturating_sub(since_ns) >= FULL_BACKLOG_TIMEOUT.as_u64()
     }
 
-    /// Gives a batch to every target that takes its content and has room. If waiting is enabled, it first waits for
-    /// room.
+    /// Puts a batch into the backlog of every target of its content. If waiting is enabled, it first waits for room. A
+    /// target whose backlog is full loses the batch.
     pub(super) fn hand_over(&self, batch: WorkerBatch) {
         let carried = batch.carried_records();
         let content = BatchContent::from_batch(&batch);
-        // Shared, not copied: several targets wait for the same records.
+        // The batch is shared and not copied, because several targets may wait for it.
         let handed =
             BacklogBatch { at_ns: group::group_time_ns(), is_repeated: false, batch: Arc::new(batch) };
-        // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
-        // backlogs, so room that was found is still there.
+        // Waits here and not below, because the accounts are locked while the batch goes into the backlogs. Only this
+        // thread fills the backlogs, so room that was found is still there.
         OutputQueue::await_queue_room(&self.backlogs);
         self.inlet.accounts.move_batch_to_targets(content, carried, |index| {
             // A target without a backlog has no thread that would serve it.
@@ -109,7 +110,7 @@ impl Dispatcher {
 
     /// Offers every target a batch that another meter has already exported, because a collector may have lost it. A
     /// target with a full backlog does not get it.
-    pub(super) fn hand_over_repeated_batch(&self, batch: WorkerBatch) {
+    pub(super) fn dispatch_repeated_batch(&self, batch: WorkerBatch) {
         let handed =
             BacklogBatch { at_ns: group::group_time_ns(), is_repeated: true, batch: Arc::new(batch) };
         for backlog in &self.backlogs {
@@ -130,7 +131,7 @@ impl Dispatcher {
             .count_exported_by_others(BatchContent::from_batch(batch), batch.carried_records());
     }
 
-    /// Counts a kept batch as dropped.
+    /// Counts a kept batch as dropped: no target gets it.
     pub(super) fn count_kept_batch_as_dropped(&self, cause: LossCause, batch: &WorkerBatch) {
         self.inlet.accounts.count_offered_as_dropped(
             cause,

@@ -5,15 +5,16 @@
 //!  queue -> kept batches -> [active] -> backlogs of the targets <----------------------------------.
 //!               `--------> [standby, older than the watermark] -> left to others -> [new connection]
 //! ```
-//! The watermark is a time: all targets have confirmed everything that left the tables before it. Clocks of meters differ, and it takes
-//! a while until a meter knows that its copy of the link is cut; so batches are kept for some seconds longer.
+//! The watermark is a time: all targets have confirmed everything that left the tables before it. The clocks of meters
+//! differ, and it takes a while until a meter knows that its copy of the link is cut. So a standby keeps a batch
+//! until the watermark is some seconds later than the batch.
 //!
 //! A batch that was left to another meter is kept for a while longer. A collector that is killed loses its last
 //! records, and the meter that sent them may be dead, too. So on a new connection, the active meter sends the most
 //! recent batches again, also those that another meter has sent.
 //!
-//! Invariant: each batch is passed on or left exactly once; a batch without room counts as dropped. Batches that are
-//! sent again are in no account.
+//! Invariant: each batch is counted exactly once: it is passed to the targets, left to another meter, or dropped.
+//! Batches that are sent again are in no account.
 
 use super::dispatch::Dispatcher;
 use super::kept::StandbyBatchStore;
@@ -27,7 +28,7 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::time::Duration;
 
-/// Interval at which progress is passed on. Workers report their progress about as often.
+/// Interval at which the gate reports progress to the group. Workers report their progress about as often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at which the gate checks for progress once the workers have ended.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -35,11 +36,11 @@ const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_AT_ONCE: usize = 64;
 /// Safety margin: records that left the table less than this long before a watermark may not have been exported.
 pub(super) const WATERMARK_MARGIN: Nanos = Nanos::from_secs(4);
-/// A standby that ends waits until the watermark of the active meter is this much later than its own end.
+/// A standby that ends waits until the active meter's watermark is this much later than the end of the standby.
 pub(super) const STANDBY_END_MARGIN: Nanos = Nanos::from_millis(500);
 /// Time after which the active meter has reported all running flows that this meter recognises.
 const FLOW_REPORT_TIME: Nanos = Nanos::from_secs(1);
-/// If offered batches are this old and targets have not taken them, the targets count as stuck.
+/// If a target has not confirmed an offered batch for this long, the targets count as stuck.
 const STALLED_TARGET_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Time after a loss during which another meter should export.
 const LOSS_RECOVERY_TIME: Nanos = Nanos::from_secs(10);
@@ -51,11 +52,11 @@ pub(super) struct ExportGate {
     kept: StandbyBatchStore,
     /// The latest batches that another meter has exported.
     exported: StandbyBatchStore,
-    /// Time for which these batches are kept; 0 if collectors would not recognise repeated records.
+    /// Time for which the batches in `exported` are kept; 0 if collectors would not recognise repeated records.
     resend_time: Nanos,
     role: GroupRole,
-    delivery: DeliveryWatch,
-    coverage: CoverageWatch,
+    delivery: DeliveryReporter,
+    coverage: CoverageReporter,
 }
 
 impl ExportGate {
@@ -71,23 +72,23 @@ impl ExportGate {
             exported: StandbyBatchStore::new(keep_bytes),
             resend_time,
             role: GroupRole::Standby,
-            delivery: DeliveryWatch::default(),
-            coverage: CoverageWatch { ready_after, ..CoverageWatch::default() },
+            delivery: DeliveryReporter::default(),
+            coverage: CoverageReporter { ready_after, ..CoverageReporter::default() },
         }
     }
 
-    /// Works until all workers have ended.
+    /// Keeps batches or passes them on until all workers have ended, and then finishes the export.
     pub(super) fn run_until_closed(&mut self, dispatcher: &Dispatcher) {
         let changes = self.role_handle.role_changes().clone();
         let batches = dispatcher.batches().clone();
         loop {
             select! {
                 recv(batches) -> batch => match batch {
-                    Ok(batch) => self.keep_batches([batch].into_iter().chain(batches.try_iter().take(MAX_AT_ONCE))),
+                    Ok(batch) => self.store_batches_for_standby([batch].into_iter().chain(batches.try_iter().take(MAX_AT_ONCE))),
                     Err(_) => break,
                 },
-                // A change of role wakes the thread at once, because a takeover
-                // must not wait for the next look.
+                // A change of role wakes the thread at once, because a takeover must not wait for the
+                // end of the interval.
                 recv(changes) -> _ => {}
                 default(PROGRESS_INTERVAL) => {}
             }
@@ -96,7 +97,7 @@ impl ExportGate {
         self.finish_export(dispatcher);
     }
 
-    fn keep_batches(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
+    fn store_batches_for_standby(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
         // Batches get the time of the group and not the times of their packets, because the clock of
         // packet times may be set.
         let now_ns = group::group_time_ns();
@@ -110,11 +111,11 @@ impl ExportGate {
         if self.role.is_active() {
             // The older records first, in the order in which the collector would have received them.
             self.resend_exported(dispatcher);
-            self.hand_over_kept_batches(dispatcher);
+            self.dispatch_kept_batches(dispatcher);
         } else {
-            self.leave_exported_batches(dispatcher);
+            self.count_exported_batches_as_left(dispatcher);
         }
-        // The oldest go first, because the active meter has most likely exported them.
+        // The oldest batches are dropped first, because the active meter has most likely exported them.
         while self.kept.is_over_bound()
             && let Some(kept) = self.kept.pop_oldest()
         {
@@ -125,26 +126,26 @@ impl ExportGate {
             dispatcher.announce_blindness();
         }
         self.coverage.report_coverage(&self.role_handle, progress);
-        // This comes last, because its counts must include the batches that were handed over above.
+        // This comes last, because its counts must include the batches that were passed on above.
         self.delivery.report_delivery(&self.role_handle, self.role.term(), dispatcher, progress);
     }
 
-    /// Applies the current role. A takeover drops the batches that the former active meter has exported.
+    /// Applies the current role. A takeover leaves out the batches that the former active meter has exported.
     fn apply_current_role(&mut self, dispatcher: &Dispatcher) {
         let view = self.role_handle.role_view();
         if view.role != self.role && view.role.is_active() {
             // The margin is subtracted because the clocks of meters differ, and a meter notices late that its copy of
             // the link is cut.
             let from_ns = view.replay_from_ns.saturating_sub(WATERMARK_MARGIN.as_u64());
-            self.leave_batches_before(from_ns, dispatcher);
-            // The kept records are counted before the handover, because batches leave while later ones arrive.
-            self.role_handle.set_replayed(self.kept.record_count());
+            self.count_batches_before_as_left(from_ns, dispatcher);
+            // The kept records are counted before the first is passed on, because new records arrive meanwhile.
+            self.role_handle.set_replayed_records(self.kept.record_count());
             dispatcher.announce_takeover();
         }
         self.role = view.role;
     }
 
-    fn hand_over_kept_batches(&mut self, dispatcher: &Dispatcher) {
+    fn dispatch_kept_batches(&mut self, dispatcher: &Dispatcher) {
         while !self.kept.is_empty()
             && dispatcher.has_room()
             && let Some(kept) = self.kept.pop_oldest()
@@ -153,13 +154,14 @@ impl ExportGate {
         }
     }
 
-    fn leave_exported_batches(&mut self, dispatcher: &Dispatcher) {
+    fn count_exported_batches_as_left(&mut self, dispatcher: &Dispatcher) {
         let Some(watermark_ns) = self.role_handle.active_watermark() else { return };
-        self.leave_batches_before(watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64()), dispatcher);
+        self.count_batches_before_as_left(watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64()), dispatcher);
     }
 
-    /// Leaves the batches from before a time to another meter, which has exported the same packets.
-    fn leave_batches_before(&mut self, before_ns: u64, dispatcher: &Dispatcher) {
+    /// Counts the batches that are older than `before_ns` as left to another meter, which has exported the same
+    /// packets. They are kept for `resend_time`.
+    fn count_batches_before_as_left(&mut self, before_ns: u64, dispatcher: &Dispatcher) {
         while let Some(kept) = self.kept.pop_before(before_ns) {
             dispatcher.count_batch_as_exported_by_others(&kept.batch);
             if self.resend_time == Nanos::ZERO {
@@ -169,24 +171,24 @@ impl ExportGate {
             self.exported.push_kept(kept);
             while self.exported.pop_before(forget_ns).is_some() {}
         }
-        // Both together stay within the bound: batches that nobody has exported need the memory more.
+        // Both stores together stay within the limit. Batches that another meter has exported are removed first.
         while self.exported.bytes() > 0 && self.exported.bytes() + self.kept.bytes() > self.kept.max_bytes() {
             self.exported.pop_oldest();
         }
     }
 
-    /// Sends again what another meter had sent before the last connection to a collector began.
+    /// Sends again the batches that another meter had sent before the last connection to a collector began.
     fn resend_exported(&mut self, dispatcher: &Dispatcher) {
         let before_ns = dispatcher.last_connection_ns().saturating_add(WATERMARK_MARGIN.as_u64());
         while dispatcher.has_room()
             && let Some(kept) = self.exported.pop_before(before_ns)
         {
-            dispatcher.hand_over_repeated_batch(kept.batch);
+            dispatcher.dispatch_repeated_batch(kept.batch);
         }
     }
 
-    /// Ends the export after the workers have ended. The active meter hands over everything. A standby waits until a
-    /// watermark shows that the active meter continued after this meter's end, or until it has become active itself.
+    /// Ends the export after the workers have ended. The active meter passes all kept batches on. A standby waits until
+    /// a watermark shows that the active meter continued after this meter's end, or until it has become active itself.
     /// Both wait at most for the linger time.
     fn finish_export(&mut self, dispatcher: &Dispatcher) {
         // From here on this meter may become active even if another program assigns the roles: otherwise its
@@ -220,7 +222,7 @@ impl ExportGate {
 
 /// Reports to the group how complete this meter's records are.
 #[derive(Debug, Default)]
-struct CoverageWatch {
+struct CoverageReporter {
     /// Time until the meter recognises which flows began before it started.
     ready_after: Nanos,
     /// Time since which the meter recognises every flow.
@@ -228,9 +230,9 @@ struct CoverageWatch {
     last: WorkerProgress,
 }
 
-impl CoverageWatch {
+impl CoverageReporter {
     fn report_coverage(&mut self, role_handle: &GroupRoleHandle, progress: WorkerProgress) {
-        // Once the workers have ended, their packets are no longer the packets of the link.
+        // Once the workers have ended, they no longer count all packets of the link.
         if progress.settled_ns < u64::MAX {
             role_handle.set_seen_packets(PacketCount {
                 // Dropped packets count as seen: a full ring does not mean that the copy of the link is cut.
@@ -263,7 +265,7 @@ impl CoverageWatch {
     }
 }
 
-/// A future watermark: all records before this time had been offered when the count was read.
+/// A watermark that is not reported yet. When `records` was read, all records before `watermark_ns` had been offered.
 #[derive(Clone, Copy, Debug)]
 struct PendingWatermark {
     watermark_ns: u64,
@@ -273,17 +275,17 @@ struct PendingWatermark {
 
 /// Reports to the group the watermark, and whether the export works.
 #[derive(Debug, Default)]
-struct DeliveryWatch {
+struct DeliveryReporter {
     term: Option<GroupTerm>,
     pending: Option<PendingWatermark>,
-    /// Number of confirmed records when the targets stopped taking data.
+    /// Number of confirmed records when the targets stopped accepting data.
     stuck_at: Option<u64>,
     /// Records that were lost when the term began.
     lost: u64,
     unfit_until_ns: u64,
 }
 
-impl DeliveryWatch {
+impl DeliveryReporter {
     fn report_delivery(
         &mut self,
         role_handle: &GroupRoleHandle,

@@ -1,4 +1,4 @@
-//! Store of batches that wait until this meter exports, or until another one has exported the same.
+//! Store of batches that wait until this meter exports, or until another meter has exported the same packets.
 //!
 //! The store does not enforce its memory bound: the gate removes batches while it is exceeded.
 
@@ -11,8 +11,8 @@ const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
 
 #[derive(Debug)]
 pub(super) struct KeptBatch {
-    /// Time at which the gate took the batch from the queue, on the clock of the group. Its records left the table
-    /// before.
+    /// Time at which the gate took the batch from the queue, on the clock of the group. The records left the
+    /// table before that time.
     pub(super) at_ns: u64,
     pub(super) batch: WorkerBatch,
     bytes: usize,
@@ -53,7 +53,7 @@ impl StandbyBatchStore {
     pub(super) fn push_batch(&mut self, at_ns: u64, mut batch: WorkerBatch) {
         let bytes = match &mut batch {
             WorkerBatch::Records(records) => {
-                // Most batches are not full: they are handed over a few times a second.
+                // Most batches are not full, because workers send them several times a second.
                 records.shrink_to_fit();
                 records.len() * RECORD_BYTES
             }
@@ -77,7 +77,7 @@ impl StandbyBatchStore {
         Some(kept)
     }
 
-    /// Removes the oldest batch if it was taken from the queue before this time.
+    /// Removes the oldest batch and returns it, if it was taken from the queue before `ns`.
     pub(super) fn pop_before(&mut self, ns: u64) -> Option<KeptBatch> {
         if self.batches.front()?.at_ns < ns { self.pop_oldest() } else { None }
     }

@@ -16,15 +16,15 @@ pub enum ExportContent {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates of authorities, or the collector's own.
+    /// File with the certificates of trusted authorities, or with the collector's own certificate.
     pub authorities: PathBuf,
-    /// The exporter's certificate and key, if the collector asks for one.
+    /// Files of the exporter's certificate and key, if the collector asks for a certificate.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name in the collector's certificate, if it is not the host of the target.
     pub server_name: Option<String>,
 }
 
-/// A target and the content that it gets.
+/// An export target, and what is sent to it: flow records or SIM events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportDestination {
     pub target: ExportTarget,
@@ -43,14 +43,14 @@ pub struct GroupExport {
 
 #[derive(Clone, Debug)]
 pub struct MeterExport {
-    /// The targets. Each gets everything.
+    /// The targets. Each target gets all flows.
     pub destinations: Vec<ExportDestination>,
     /// Observation domain ID (RFC 7011); in SIM, the number of the exporter.
     pub domain: u32,
-    /// True if both directions go into one record, where the format can do that (RFC 5103).
+    /// True if one record contains both directions of a flow, where the format can do that (RFC 5103).
     pub biflow: bool,
-    /// True if records contain the totals of their flows since they began, as a group of meters needs them; both directions are
-    /// in one record then.
+    /// True if records contain the totals of their flows since the flows began, as a group of meters needs them. A
+    /// record then contains both directions.
     pub has_history: bool,
     /// One packet in this many is metered.
     pub sampling: u32,
@@ -65,7 +65,7 @@ pub struct MeterExport {
     pub flush_after: Nanos,
     /// Memory for batches that wait for one slow or dead target, in bytes.
     pub backlog_bytes: usize,
-    /// Time that the export waits at the end for a target that takes nothing.
+    /// Time that the export waits at the end for a target that accepts no data.
     pub linger: Nanos,
     /// Certificates for `tls://` targets.
     pub tls: Option<TlsFiles>,
@@ -95,7 +95,7 @@ impl Default for MeterExport {
 }
 
 impl MeterExport {
-    /// Options of the encoder of records for one target.
+    /// Returns the options of the record encoder for one target.
     pub(super) fn record_options(
         &self,
         format: ExportFormat,
@@ -119,10 +119,10 @@ impl MeterExport {
         }
     }
 
-    /// Options of the encoder of SIM for one target.
+    /// Returns the options of the SIM encoder for one target.
     pub(super) fn sim_options(&self, target: &ExportTarget, v6: bool) -> SimOptions {
         let datagram_bytes = self.message_limit(target, v6);
-        // The observation domain also tells exporters of SIM apart.
+        // SIM distinguishes exporters by a number; the observation domain serves as this number.
         SimOptions { exporter: self.domain, datagram_bytes, flush_after: self.flush_after }
     }
 

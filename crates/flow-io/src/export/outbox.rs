@@ -1,8 +1,8 @@
-//! A worker's end of the export queue: collects records and events into batches and offers them. It waits for room only once
-//! its [`BackpressurePolicy`] allows that.
+//! The workers' side of the export queue: collects records and events into batches and puts these into the queue. A
+//! worker waits for room only once its [`BackpressurePolicy`] allows that.
 //!
-//! Invariant: memory is bounded by the bytes of the queue and one batch per worker; batches that a full queue did not take are
-//! counted with their packets.
+//! Invariant: memory is bounded by the bytes of the queue and one batch per worker. Batches that find the queue full
+//! are counted with their packets.
 
 use super::accounts::{BatchContent, TargetAccounts};
 use crate::backpressure::BackpressurePolicy;
@@ -13,9 +13,9 @@ use packetrig_flow::{FlowRecord, LossCause};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Records of a full batch.
+/// Number of records in a full batch.
 const RECORDS_PER_BATCH: usize = 256;
-/// Events of a full batch.
+/// Number of events in a full batch.
 const EVENTS_PER_BATCH: usize = 1024;
 /// Memory of a full batch, without the histories of its records, which are on the heap.
 pub const BATCH_BYTES: usize = {
@@ -24,8 +24,8 @@ pub const BATCH_BYTES: usize = {
     if records > events { records } else { events }
 };
 
-/// Number of batches that fit into this many bytes, at least one.
-pub fn batch_capacity(bytes: usize) -> usize {
+/// Returns how many full batches fit into this many bytes, at least one.
+pub fn full_batches_in_bytes(bytes: usize) -> usize {
     (bytes / BATCH_BYTES).max(1)
 }
 
@@ -34,11 +34,11 @@ pub fn batch_capacity(bytes: usize) -> usize {
 pub struct WorkerProgress {
     /// All flows that were due by this time, on the clock of the group, have left the table and were offered.
     pub settled_ns: u64,
-    /// Packets of its source.
+    /// Number of packets that the worker's source has delivered.
     pub packets: u64,
     /// Time at which `packets` was read, on the clock of the group. Later packets are not counted.
     pub read_ns: u64,
-    /// Packets that its ring dropped.
+    /// Packets that the worker's ring dropped.
     pub ring_dropped: u64,
     /// See [`FlowTable::strange_flows`](packetrig_flow::table::FlowTable::strange_flows).
     pub strange_flows: usize,
@@ -59,8 +59,8 @@ impl SharedProgress {
         workers.len() - 1
     }
 
-    /// Returns the time of the slowest worker and the sums of the packets. A worker that has ended no longer
-    /// counts for the time.
+    /// Combines the progress of all workers: the earliest `settled_ns`, the latest `read_ns`, and the sums of the
+    /// counts. A worker that has ended does not delay `settled_ns`.
     pub(super) fn combined_progress(&self) -> WorkerProgress {
         let workers = self.lock_progress();
         WorkerProgress {
@@ -74,13 +74,13 @@ impl SharedProgress {
     }
 }
 
-/// Counter of an event that workers must notice.
+/// Counts how often an event has happened that every worker must notice.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SharedCount(Arc<AtomicU64>);
+pub(super) struct SharedEventCounter(Arc<AtomicU64>);
 
-impl SharedCount {
+impl SharedEventCounter {
     pub(super) fn add_one(&self) {
-        // A count and not a flag: no worker may take the event away from the others.
+        // A count and not a flag: if one worker cleared a flag, the other workers would miss the event.
         self.0.fetch_add(1, Ordering::Release);
     }
 
@@ -89,16 +89,20 @@ impl SharedCount {
     }
 }
 
-/// Opens a queue of this many bytes and returns its two ends: the first makes outboxes for workers, [`spawn_export`](super::spawn_export)
-/// takes the second. A worker that finds the queue full waits for room if `backpressure` allows it.
-pub fn open_queue(bytes: usize, backpressure: &BackpressurePolicy) -> (WorkerQueue, ExportInlet) {
+/// Opens the export queue, for at most this many bytes (but at least one batch). The first result makes outboxes for
+/// workers; [`spawn_export`](super::spawn_export) takes the second. A worker that finds the queue full waits for room
+/// if `backpressure` allows it.
+pub fn open_export_queue(
+    bytes: usize,
+    backpressure: &BackpressurePolicy,
+) -> (ExportQueueSender, ExportQueueReceiver) {
     // Bounded in batches and not in records, because a batch of few records takes the memory of a full one.
-    let (sender, receiver) = bounded(batch_capacity(bytes));
+    let (sender, receiver) = bounded(full_batches_in_bytes(bytes));
     let accounts = TargetAccounts::default();
     let backpressure = backpressure.clone();
     let progress = SharedProgress::default();
-    let [takeovers, blind_looks] = [SharedCount::default(), SharedCount::default()];
-    let queue = WorkerQueue {
+    let [takeovers, blind_looks] = [SharedEventCounter::default(), SharedEventCounter::default()];
+    let queue = ExportQueueSender {
         sender,
         accounts: accounts.clone(),
         backpressure: backpressure.clone(),
@@ -106,24 +110,27 @@ pub fn open_queue(bytes: usize, backpressure: &BackpressurePolicy) -> (WorkerQue
         takeovers: takeovers.clone(),
         blind_looks: blind_looks.clone(),
     };
-    (queue, ExportInlet { batches: receiver, accounts, backpressure, progress, takeovers, blind_looks })
+    (
+        queue,
+        ExportQueueReceiver { batches: receiver, accounts, backpressure, progress, takeovers, blind_looks },
+    )
 }
 
-/// The workers' end of the queue.
+/// The sending half of the export queue: makes an outbox for each worker.
 #[derive(Clone, Debug)]
-pub struct WorkerQueue {
+pub struct ExportQueueSender {
     sender: Sender<WorkerBatch>,
     accounts: TargetAccounts,
     backpressure: BackpressurePolicy,
     progress: SharedProgress,
-    takeovers: SharedCount,
-    blind_looks: SharedCount,
+    takeovers: SharedEventCounter,
+    blind_looks: SharedEventCounter,
 }
 
-impl WorkerQueue {
+impl ExportQueueSender {
     /// Makes an outbox for one worker.
-    pub fn make_outbox(&self) -> WorkerOutbox {
-        WorkerOutbox {
+    pub fn make_outbox(&self) -> WorkerExportBuffer {
+        WorkerExportBuffer {
             sender: self.sender.clone(),
             accounts: self.accounts.clone(),
             backpressure: self.backpressure.clone(),
@@ -139,22 +146,22 @@ impl WorkerQueue {
     }
 }
 
-/// The export threads' end of the queue.
+/// The receiving half of the export queue, for the export threads.
 #[derive(Debug)]
-pub struct ExportInlet {
+pub struct ExportQueueReceiver {
     pub(super) batches: Receiver<WorkerBatch>,
     pub(super) accounts: TargetAccounts,
     pub(super) backpressure: BackpressurePolicy,
     pub(super) progress: SharedProgress,
-    /// Number of times this meter has begun to export for its group. Targets of events then lack
-    /// the flows in progress.
-    pub(super) takeovers: SharedCount,
+    /// Number of times this meter has begun to export for its group. Targets of SIM events
+    /// then lack the flows in progress.
+    pub(super) takeovers: SharedEventCounter,
     /// Number of polls of the export gate at which this meter was blind: packets arrived only at other meters.
-    pub(super) blind_looks: SharedCount,
+    pub(super) blind_looks: SharedEventCounter,
 }
 
 #[cfg(test)]
-impl ExportInlet {
+impl ExportQueueReceiver {
     /// Takes everything out of the queue and sums it up.
     pub(crate) fn waiting(&self) -> packetrig_flow::CarriedRecords {
         let mut sum = packetrig_flow::CarriedRecords::default();
@@ -163,27 +170,28 @@ impl ExportInlet {
     }
 }
 
-/// Records and events of a worker that it has not handed over yet. Dropping the outbox hands over the rest.
+/// Collects a worker's records and events into batches for the export queue. Dropping the outbox also puts incomplete
+/// batches into the queue.
 #[derive(Debug)]
-pub struct WorkerOutbox {
+pub struct WorkerExportBuffer {
     sender: Sender<WorkerBatch>,
     accounts: TargetAccounts,
     backpressure: BackpressurePolicy,
     progress: SharedProgress,
-    /// Index of this worker in the progress of all.
+    /// Index of this worker in `progress`.
     number: usize,
-    takeovers: SharedCount,
+    takeovers: SharedEventCounter,
     /// Number of takeovers that the worker has noticed.
     takeovers_noted: u64,
-    blind_looks: SharedCount,
+    blind_looks: SharedEventCounter,
     blind_looks_noted: u64,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
 }
 
-impl WorkerOutbox {
+impl WorkerExportBuffer {
     pub fn add_record(&mut self, record: &FlowRecord) {
-        // Exactly one batch, as `BATCH_BYTES` promises: growth by doubling could take twice that.
+        // Reserves exactly one batch: growth by doubling could reserve twice `BATCH_BYTES`.
         if self.records.capacity() == 0 {
             self.records.reserve_exact(RECORDS_PER_BATCH);
         }
@@ -211,7 +219,7 @@ impl WorkerOutbox {
         std::mem::replace(&mut self.takeovers_noted, count) != count
     }
 
-    /// Offers incomplete batches, too. Call it regularly and at the end.
+    /// Puts incomplete batches into the queue, too. The worker must call this regularly and at the end.
     pub fn flush_batches(&mut self) {
         if !self.records.is_empty() {
             self.offer_records();
@@ -221,7 +229,7 @@ impl WorkerOutbox {
         }
     }
 
-    /// Reports whether packets arrived at other meters of the group and not at this one since the last call.
+    /// Reports whether, since the last call, packets arrived at other meters of the group but not at this one.
     pub fn take_blindness_flag(&mut self) -> bool {
         let count = self.blind_looks.count();
         std::mem::replace(&mut self.blind_looks_noted, count) != count
@@ -256,7 +264,7 @@ impl WorkerOutbox {
         }
     }
 
-    /// Reuses the memory of a batch that was not taken.
+    /// Reuses the memory of a batch that found the queue full.
     fn reuse_batch_memory(&mut self, batch: WorkerBatch) {
         match batch {
             WorkerBatch::Records(mut records) => {
@@ -271,7 +279,7 @@ impl WorkerOutbox {
     }
 }
 
-impl Drop for WorkerOutbox {
+impl Drop for WorkerExportBuffer {
     fn drop(&mut self) {
         self.flush_batches();
         // A worker that has ended must not delay the progress of the other workers.

@@ -1,5 +1,5 @@
-//! The thread of one target: takes batches from its backlog while its transport takes messages. If written messages may
-//! have to be sent again, it also takes batches without a connection, and keeps their messages up to a limit.
+//! The thread of one target: encodes batches from the backlog and sends the messages. If written messages may have to
+//! be sent again, it also encodes batches while there is no connection, and keeps their messages up to a limit.
 //!
 //! Invariant: a batch is in messages that were sent, refused or kept for the next connection, or it is open
 //! in the encoder; at the end each record is in one account.
@@ -26,7 +26,7 @@ const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Returns the meter's ledger, without the accounts of the export.
 pub(super) type LedgerSource = Arc<dyn Fn() -> MeterLedger + Send + Sync>;
 
-/// The transport and its accounts, as encoders see them.
+/// Destination of an encoder's messages: the transport of one target, with the target's account and deadline.
 #[derive(Debug)]
 pub(super) struct EncoderOutput {
     transport: TargetTransport,
@@ -37,7 +37,7 @@ pub(super) struct EncoderOutput {
     /// Messages that were written to the connection. If `None`, written messages count as sent and
     /// are never sent again.
     written: Option<UnconfirmedMessageStore>,
-    /// The last datagram. An ICMP error of its receiver arrives a little later.
+    /// The last datagram, which is not counted yet: an ICMP error from its receiver arrives a little later.
     unsettled: Option<SentMessage>,
     /// True while messages can go out: there is a connection, and it has the templates.
     begun: bool,
@@ -47,7 +47,7 @@ pub(super) struct EncoderOutput {
     is_repeating: bool,
 }
 
-/// Records and bytes that a message counts for.
+/// What is added to the accounts when a message counts as sent.
 #[derive(Clone, Copy, Debug)]
 struct SentMessage {
     carried: CarriedRecords,
@@ -81,17 +81,19 @@ impl TargetSender {
         self.send_remaining_and_close();
     }
 
-    /// Sends the next batch if there is one and a connection to send it; `false` at the end.
+    /// Connects if necessary, and encodes and sends the next batch if there is one. Returns `false` once the thread
+    /// must stop taking batches.
     fn send_next(&mut self) -> bool {
         self.out.count_acknowledged();
         let is_up = self.connect_and_send_kept();
-        // The election needs this as well: a meter without working targets cannot export.
+        // The election of the active meter needs this, too: a meter without working targets cannot export.
         self.out.account.set_reachable(is_up);
         self.out.deadline.set_connected(is_up);
         if !is_up {
-            return self.keep_next_batch();
+            return self.encode_next_batch_offline();
         }
-        // The ledger goes before the records of a new role, because it says which of them are repeated.
+        // Records of a new role may be repeated. The group membership, sent with the ledger, says so,
+        // and must come first.
         if self.backlog.take_role_change() {
             self.send_ledger(self.now_ns());
         }
@@ -111,10 +113,10 @@ impl TargetSender {
         true
     }
 
-    /// While there is no connection, encodes the next batch and keeps its messages, if written messages are kept at
-    /// all: messages take less memory than batches, because a batch of a few records takes as much as a full one.
-    /// Otherwise the records stay in the backlog. `false` at the end.
-    fn keep_next_batch(&mut self) -> bool {
+    /// While there is no connection, encodes the next batch and keeps its messages, if this target keeps written
+    /// messages at all. Messages take less memory than batches, because a batch of a few records takes as much as a
+    /// full one. Otherwise the records stay in the backlog. Returns `false` once the thread must stop taking batches.
+    fn encode_next_batch_offline(&mut self) -> bool {
         if !self.out.can_keep_more_messages() {
             // Records wait in the backlog, which is bounded. Only the connection is tried again.
             std::thread::sleep(DEADLINE_CHECK_INTERVAL);
@@ -130,7 +132,8 @@ impl TargetSender {
     }
 
     fn encode_batch(&mut self, handed: &BacklogBatch) {
-        // Only a connection shows that a collector was started again. Datagrams and files count as sent once they are written.
+        // Without a connection, a meter does not notice that a collector was restarted. So datagrams and files count as
+        // sent once they are written.
         if handed.is_repeated && self.out.written.is_none() {
             return;
         }
@@ -139,7 +142,7 @@ impl TargetSender {
             self.encoder.announce_templates(false, now_ns, &mut self.out);
         }
         if handed.is_repeated {
-            // A message has either repeated records or others, because it is counted as a whole.
+            // A message contains only repeated or only new records, because it is counted as a whole.
             self.encoder.flush_messages(now_ns, &mut self.out);
             self.out.is_repeating = true;
             self.encoder.encode_batch(&handed.batch, now_ns, &mut self.out);
@@ -149,11 +152,11 @@ impl TargetSender {
             return;
         }
         self.encoder.encode_batch(&handed.batch, now_ns, &mut self.out);
-        self.count_unfit_records();
+        self.count_unencodable_records_as_lost();
     }
 
-    /// Counts records that the format cannot carry: they leave no message, so they must leave the waiting account here.
-    fn count_unfit_records(&mut self) {
+    /// Counts records that the format cannot carry: they are in no message, so they leave the waiting account here.
+    fn count_unencodable_records_as_lost(&mut self) {
         let unfit = self.encoder.unfit_records();
         if unfit != self.unfit {
             // The encoder counts from its start, so only the difference is new.
@@ -181,14 +184,14 @@ impl TargetSender {
         self.epoch_ns + clock::monotonic_ns()
     }
 
-    /// Reports whether messages can go out. Connects if it is time to, and sends the messages that the last
-    /// connection did not take.
+    /// Connects if there is no connection and the pause is over. Then sends the kept messages, and reports whether
+    /// messages can go out.
     fn connect_and_send_kept(&mut self) -> bool {
         if !self.out.begun && self.out.ensure_connected() {
             self.out.begun = true;
             self.out.account.note_connection();
             let now_ns = self.now_ns();
-            // Templates and options are encoded for each connection, so kept ones are useless.
+            // Templates and options are encoded for each connection, so kept messages without records are useless.
             self.out.kept.retain(|kept| kept.carried != CarriedRecords::default());
             let kept = std::mem::take(&mut self.out.kept);
             self.encoder.announce_templates(true, now_ns, &mut self.out);
@@ -203,16 +206,16 @@ impl TargetSender {
         self.out.begun
     }
 
-    /// Reports whether no kept message may be sent now. A standby sends only messages that a collector had acknowledged
-    /// before it was killed: the other meters assume that these are stored.
+    /// Reports whether no kept message may be sent now. A standby sends only messages that the collector had
+    /// acknowledged before the connection ended: the other meters assume that their records are stored.
     fn has_no_sendable_kept_message(&self) -> bool {
         let mut kept = self.out.kept.iter();
         if self.backlog.may_send() { kept.next().is_none() } else { !kept.any(|kept| kept.is_repeated) }
     }
 
-    /// Reports whether no record is kept that this meter may have to send at its end. A standby may get its
-    /// role back, so it waits until another meter has exported the same records.
-    fn is_kept_queue_settled(&self) -> bool {
+    /// Reports whether this meter has no kept record that it may still have to send. A standby may get its role back,
+    /// so it waits until another meter has exported the same records.
+    fn has_no_kept_record_to_send(&self) -> bool {
         self.has_no_sendable_kept_message()
             && (self.out.kept.is_empty() || self.backlog.is_exported_by_others())
     }
@@ -226,18 +229,20 @@ impl TargetSender {
                 self.out.keep_message(kept);
                 continue;
             }
-            // A sequence number of the new connection (RFC 7011, section 3.1).
+            // The message gets a sequence number of the new connection (RFC 7011, section 3.1).
             self.encoder.renumber_message(&mut kept.bytes, kept.step);
             self.out.send_message(kept);
         }
     }
 
-    /// Sends the content of the encoder and then the last ledger. Messages that the target does not take in time count as refused,
-    /// unless another meter of the group has exported the same.
+    /// Sends the content of the encoder and then the last ledger. Records that the target does not accept in time count
+    /// as lost, unless another meter of the group has exported the same records.
     fn send_remaining_and_close(mut self) {
         let now_ns = self.now_ns();
         self.encoder.flush_messages(now_ns, &mut self.out);
-        while !(self.out.deadline.is_past() || self.connect_and_send_kept() && self.is_kept_queue_settled()) {
+        while !(self.out.deadline.is_past()
+            || self.connect_and_send_kept() && self.has_no_kept_record_to_send())
+        {
             std::thread::sleep(DEADLINE_CHECK_INTERVAL);
         }
         // From here on kept messages are not sent, even if this meter becomes active: each message counts once.
@@ -260,7 +265,7 @@ impl TargetSender {
         }
         self.out.count_acknowledged();
         self.out.transport.close_connection();
-        // This happens only now: all acknowledged messages have left the waiting account.
+        // Only now have all acknowledged messages left the waiting account.
         if is_exported {
             self.out.account.count_waiting_as_exported_by_others();
         } else {
@@ -293,12 +298,12 @@ impl EncoderOutput {
         }
     }
 
-    /// Reports whether everything that was written has been acknowledged, as far as it can be.
+    /// Reports whether no acknowledgement is missing. Without a connection, no acknowledgement can come.
     fn is_confirmed(&self) -> bool {
         !self.begun || self.written.as_ref().is_none_or(UnconfirmedMessageStore::is_confirmed)
     }
 
-    /// Connects if it is time to, and keeps the reason of a failure for the report.
+    /// Connects if there is no connection and the pause is over, and stores the reason of a failure for the report.
     fn ensure_connected(&mut self) -> bool {
         let is_up = self.transport.ensure_connected(self.deadline.deadline_ns());
         if let Some(failure) = self.transport.take_failure() {
@@ -308,18 +313,22 @@ impl EncoderOutput {
         is_up
     }
 
-    /// Counts messages that have been acknowledged, or were not refused.
+    /// Counts messages as sent: those that have been acknowledged, and the last datagram unless it was refused.
     fn count_acknowledged(&mut self) {
         if let Some(last) = self.unsettled.take() {
             self.count_last_datagram(last);
         }
         let Self { written, transport, account, deadline, .. } = self;
         if let Some(written) = written {
-            written.confirm_bytes(transport.acknowledged_bytes(), clock::monotonic_ns(), |message| {
-                deadline.record_accepted_send();
-                let (carried, own_records) = message.uncounted_records();
-                account.count_sent(carried, own_records, message.bytes.len());
-            });
+            written.confirm_acknowledged_messages(
+                transport.acknowledged_bytes(),
+                clock::monotonic_ns(),
+                |message| {
+                    deadline.record_accepted_send();
+                    let (carried, own_records) = message.uncounted_records();
+                    account.count_sent(carried, own_records, message.bytes.len());
+                },
+            );
         }
     }
 
@@ -379,7 +388,7 @@ impl EncoderOutput {
         self.templates_lost = true;
     }
 
-    /// Checks for a broken connection: messages that were sent may have to be sent again.
+    /// Checks whether the connection has ended. If it has, the sent messages may have to be sent again.
     fn check_for_broken_connection(&mut self) {
         if self.begun
             // Only written messages can be lost with the connection. Without such messages, the next write
@@ -391,7 +400,8 @@ impl EncoderOutput {
         }
     }
 
-    /// Keeps all messages that the collector may lack, because the connection is gone. They go first on the next one.
+    /// Keeps all messages that the collector may lack, because the connection has ended. They are sent first on the
+    /// next connection, after the templates.
     fn on_connection_broken(&mut self, why: &io::Error) {
         self.begun = false;
         warn!(%why, "connection to the collector broke");

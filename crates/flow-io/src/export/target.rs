@@ -89,7 +89,7 @@ fn parse_host_and_port(host: &str, port: Option<&str>) -> Result<HostPort, &'sta
         return Err("the host is missing");
     }
     match port.ok_or("the port is missing")?.parse() {
-        // Port 0 is no destination.
+        // Port 0 is not valid for a destination.
         Ok(0) | Err(_) => Err("the port is not a number from 1 to 65535"),
         Ok(port) => Ok(HostPort { host: host.to_owned(), port }),
     }

@@ -56,7 +56,7 @@ fn to(targets: &[(String, ExportContent)]) -> MeterExport {
 
 /// Hands over records 0 to `count`, waits while the queue is full, and ends.
 fn export(options: &MeterExport, count: u64) -> ExportCounts {
-    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(QUEUE, &BackpressurePolicy::default());
     let thread = spawn_export(options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.make_outbox();
     drop(queue);
@@ -157,7 +157,7 @@ fn full_disk_fails_only_its_own_target() {
     let directory = tempfile::tempdir().unwrap();
     let good = directory.path().join("good.ipfix");
     let targets = [("/dev/full".to_owned(), IPFIX), (format!("file:{}", good.display()), IPFIX)];
-    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(QUEUE, &BackpressurePolicy::default());
     let thread = spawn_export(&to(&targets), incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.make_outbox();
     drop(queue);
@@ -198,7 +198,7 @@ fn await_queue_room(thread: &ExportThread) {
         std::thread::sleep(Duration::from_micros(200));
         let counts = thread.total_counts();
         assert_balanced(&counts);
-        if counts.waiting.records < batch_capacity(QUEUE) as u64 / 2 {
+        if counts.waiting.records < full_batches_in_bytes(QUEUE) as u64 / 2 {
             return;
         }
     }
@@ -214,7 +214,7 @@ fn each_connection_begins_with_templates_and_number_0() {
         let first = accept(&listener, Some(20_000));
         (first, accept(&listener, None))
     });
-    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(QUEUE, &BackpressurePolicy::default());
     let thread = spawn_export(&to(&[(target, IPFIX)]), incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.make_outbox();
     drop(queue);
@@ -266,7 +266,7 @@ fn dead_collector_backlog_is_bounded_and_drops_counted() {
         linger: Nanos::from_millis(100),
         ..to(&[(target, IPFIX)])
     };
-    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(QUEUE, &BackpressurePolicy::default());
     let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.make_outbox();
     drop(queue);
@@ -277,7 +277,7 @@ fn dead_collector_backlog_is_bounded_and_drops_counted() {
         }
     }
     let counts = thread.total_counts();
-    assert!(counts.waiting.records <= 256 * (batch_capacity(QUEUE) as u64 + 4), "{counts:?}");
+    assert!(counts.waiting.records <= 256 * (full_batches_in_bytes(QUEUE) as u64 + 4), "{counts:?}");
     drop(outbox);
     let watch = thread.export_watch();
     let (counts, whole) = thread.join_threads();
@@ -312,7 +312,7 @@ fn stalled_collector_is_given_up_after_linger() {
         backlog_bytes: 1000 * BATCH_BYTES,
         ..to(&[(target, IPFIX)])
     };
-    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(QUEUE, &BackpressurePolicy::default());
     let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.make_outbox();
     drop(queue);
@@ -334,7 +334,7 @@ fn slow_collector_is_awaited_while_it_reads() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
     let options = MeterExport { linger: Nanos::from_secs(3), ..to(&[(target, IPFIX)]) };
-    let (queue, incoming) = open_queue(128 << 20, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(128 << 20, &BackpressurePolicy::default());
     let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.make_outbox();
     drop(queue);
@@ -363,7 +363,7 @@ fn group_records_wait_as_encoded_messages() {
     let place = (Ipv4Addr::LOCALHOST, closed.port());
     let backpressure = BackpressurePolicy::default();
     backpressure.enable_backpressure();
-    let (queue, incoming) = open_queue(QUEUE, &backpressure);
+    let (queue, incoming) = open_export_queue(QUEUE, &backpressure);
     let options = MeterExport {
         has_history: true,
         backlog_bytes: 4 * BATCH_BYTES,
@@ -401,7 +401,7 @@ fn every_packet_of_sim_arrives_also_the_last() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sim");
     let options = to(&[(path.display().to_string(), ExportContent::Sim)]);
-    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(QUEUE, &BackpressurePolicy::default());
     let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
     let mut outboxes = [queue.make_outbox(), queue.make_outbox()];
     drop(queue);
@@ -437,7 +437,7 @@ fn every_packet_of_sim_arrives_also_the_last() {
 #[test]
 fn invalid_export_option_is_refused_before_start() {
     let refusal = |target: &str, content| {
-        let (_queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+        let (_queue, incoming) = open_export_queue(QUEUE, &BackpressurePolicy::default());
         spawn_export(&to(&[(target.to_owned(), content)]), incoming, MeterLedger::default)
             .unwrap_err()
             .to_string()

@@ -15,12 +15,12 @@ use std::io;
 use stream::CollectorStream;
 use udp::UdpSender;
 
-/// Reasons why a message was not taken.
+/// Reasons why a message was not sent.
 #[derive(Debug)]
 pub(super) enum UnsentMessageReason {
     /// This message is lost, and templates that were in it or before it have to be sent again.
     Refused(io::Error),
-    /// The connection is gone; the message may be sent again on another one.
+    /// The connection is gone; the message may be sent again on a new connection.
     Gone(io::Error),
 }
 
@@ -61,12 +61,13 @@ impl TargetTransport {
         }
     }
 
-    /// Takes the reason why the last attempt to connect failed.
+    /// Returns the reason why the last attempt to connect failed, and forgets it.
     pub(super) fn take_failure(&mut self) -> Option<String> {
         if let Self::Stream(stream) = self { stream.take_failure() } else { None }
     }
 
-    /// Takes the error with which the receiver refused a datagram, if there was one.
+    /// Returns the ICMP error with which the receiver refused the last datagram, and forgets it. `None`
+    /// for connections and files.
     pub(super) fn take_refusal(&self) -> Option<io::Error> {
         if let Self::Udp(udp) = self { udp.take_refusal() } else { None }
     }
@@ -80,7 +81,7 @@ impl TargetTransport {
         }
     }
 
-    /// Sends a whole message. Gives up at the deadline if the collector takes nothing.
+    /// Sends a whole message. Gives up at the deadline if the collector accepts no data.
     pub(super) fn send_message(
         &mut self,
         message: &[u8],
@@ -93,7 +94,7 @@ impl TargetTransport {
         }
     }
 
-    /// Takes the reason why the connection has ended, if it has.
+    /// If the connection has ended, gives it up and returns the reason. `None` for datagrams and files.
     pub(super) fn take_end_reason(&mut self) -> Option<io::Error> {
         if let Self::Stream(stream) = self { stream.take_end_reason() } else { None }
     }

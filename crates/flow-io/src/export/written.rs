@@ -1,4 +1,4 @@
-//! Store of messages that a connection has taken, until the collector has certainly stored them.
+//! Store of messages that were written to a connection, until the collector has certainly stored their records.
 //!
 //! ```text
 //!  written -> waiting -> acknowledged by the collector's machine -> done -> forgotten
@@ -13,18 +13,18 @@ use packetrig_flow::export::ExportMessage;
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
-/// Time for which acknowledged messages are kept. A collector that is started again lacks at most the records of its last minute,
+/// Time for which acknowledged messages are kept. A restarted collector lacks at most the records of its last minute,
 /// because it finishes its files every minute.
 pub(super) const ACKNOWLEDGED_KEEP_TIME: Nanos = Nanos::from_secs(90);
 
-/// A copy of an encoded message, which is kept until the collector must have stored it.
+/// A copy of an encoded message, which is kept until the collector has certainly stored its records.
 #[derive(Clone, Debug)]
 pub(super) struct ResendableMessage {
     pub(super) bytes: Vec<u8>,
     pub(super) carried: CarriedRecords,
     pub(super) own_records: u64,
     pub(super) step: u32,
-    /// True if its records have been counted as sent.
+    /// True if the records of the message have already been counted as sent.
     pub(super) is_repeated: bool,
 }
 
@@ -71,8 +71,9 @@ impl UnconfirmedMessageStore {
         self.waiting.is_empty()
     }
 
-    /// Moves the messages within the acknowledged bytes to the done ones, and calls `each` for them.
-    pub(super) fn confirm_bytes(
+    /// Calls `each` for every waiting message that ends within the first `acknowledged` bytes of the connection. Keeps
+    /// the messages that may have to be sent again.
+    pub(super) fn confirm_acknowledged_messages(
         &mut self,
         acknowledged: u64,
         now_ns: u64,
@@ -92,7 +93,7 @@ impl UnconfirmedMessageStore {
 
     fn forget_old_messages(&mut self, now_ns: u64) {
         let before_ns = now_ns.saturating_sub(self.again.as_u64());
-        // The oldest go first: the collector has most likely stored them.
+        // The oldest messages are removed first: the collector has most likely stored them.
         while let Some((at_ns, message)) = self.done.front()
             && (*at_ns < before_ns || self.done_bytes > self.most_bytes)
         {
@@ -101,7 +102,7 @@ impl UnconfirmedMessageStore {
         }
     }
 
-    /// Takes all messages to send on the next connection, in order, because this one is gone.
+    /// Removes all messages and returns them in order, to be sent on the next connection because this one has ended.
     pub(super) fn take_lost_messages(&mut self) -> impl Iterator<Item = ResendableMessage> {
         // Done messages come before the waiting ones: a collector would have received them in this order.
         self.done_bytes = 0;
@@ -131,7 +132,9 @@ mod tests {
             written.push_message(end, message(records));
         }
         let mut counted = Vec::new();
-        written.confirm_bytes(300, 5, |message| counted.push(message.uncounted_records().0.records));
+        written.confirm_acknowledged_messages(300, 5, |message| {
+            counted.push(message.uncounted_records().0.records);
+        });
         assert_eq!((counted, written.is_confirmed()), (vec![1, 0, 2], false));
         let again: Vec<ResendableMessage> = written.take_lost_messages().collect();
         let records: Vec<_> =
@@ -147,13 +150,13 @@ mod tests {
         for (end, records) in [(100, 1), (200, 2), (300, 3)] {
             written.push_message(end, message(records));
         }
-        written.confirm_bytes(300, 10, |_| {});
+        written.confirm_acknowledged_messages(300, 10, |_| {});
         written.push_message(400, message(4));
-        written.confirm_bytes(400, 10 + ACKNOWLEDGED_KEEP_TIME.as_u64(), |_| {});
+        written.confirm_acknowledged_messages(400, 10 + ACKNOWLEDGED_KEEP_TIME.as_u64(), |_| {});
         assert_eq!(numbers(&mut written), [(3, true), (4, true)]);
         written.push_message(100, message(5));
-        written.confirm_bytes(100, 20, |_| {});
-        written.confirm_bytes(100, 21 + ACKNOWLEDGED_KEEP_TIME.as_u64(), |_| {});
+        written.confirm_acknowledged_messages(100, 20, |_| {});
+        written.confirm_acknowledged_messages(100, 21 + ACKNOWLEDGED_KEEP_TIME.as_u64(), |_| {});
         assert_eq!(numbers(&mut written), []);
     }
 
@@ -164,7 +167,7 @@ mod tests {
         for (end, records) in [(100, 1), (200, 2)] {
             written.push_message(end, message(records));
         }
-        written.confirm_bytes(100, 5, |_| {});
+        written.confirm_acknowledged_messages(100, 5, |_| {});
         assert_eq!(numbers(&mut written), [(2, false)]);
     }
 }

@@ -26,7 +26,7 @@ impl fmt::Debug for GroupKey {
 }
 
 impl GroupKey {
-    /// Makes a key of these bytes; `None` for fewer than sixteen.
+    /// Makes a key of these bytes; `None` for fewer than sixteen bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < MIN_KEY_BYTES {
             return None;
@@ -44,7 +44,7 @@ impl GroupKey {
 
     /// Reads a file of hexadecimal digits that no other user may read or write.
     pub fn from_file(path: &Path) -> Result<Self, GroupError> {
-        let text = private_files::read_secret(path, LONGEST_FILE)
+        let text = private_files::read_secret_file(path, LONGEST_FILE)
             .map_err(|source| GroupError::KeyFile { path: path.to_owned(), source })?;
         let key = parse_hexadecimal(text.trim()).and_then(|bytes| Self::new(&bytes));
         key.ok_or_else(|| GroupError::Key { path: path.to_owned() })

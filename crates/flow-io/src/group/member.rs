@@ -1,8 +1,8 @@
-//! The thread of a member: it receives the advertisements of the other members, runs the
-//! election, and advertises itself.
+//! The thread of a member: it receives the advertisements of the other members, runs the election, and sends
+//! advertisements of its own.
 
 use super::orders::RoleCommandSource;
-use super::steady::{PeerClocks, SteadyClockOffset, group_time_ns, shift_time, shift_times};
+use super::steady::{PeerClockOffsets, SteadyClockOffset, group_time_ns, shift_time, shift_times};
 use super::transit::TransitDelays;
 use super::{
     ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupRoleHandle, GroupStatus,
@@ -24,9 +24,10 @@ use tracing::info;
 
 /// Longest wait of the thread before it checks whether to end.
 const END_CHECK_INTERVAL_NS: u64 = 50_000_000;
-/// Interval at which the thread checks a file for orders.
+/// Interval at which the thread reads the state file, if a state file orders the role.
 const ORDER_FILE_CHECK_INTERVAL_NS: u64 = 10_000_000;
-/// Maximum number of datagrams that are taken before the election decides: a flood must not keep the member from advertising.
+/// Maximum number of datagrams that are received before the election continues: a flood of datagrams must not keep
+/// the member from advertising.
 const MAX_DATAGRAMS_PER_ROUND: usize = 256;
 /// Interval of the published status. Changes of the role are published at once.
 const STATUS_INTERVAL: Nanos = Nanos::from_millis(50);
@@ -34,7 +35,7 @@ const STATUS_INTERVAL: Nanos = Nanos::from_millis(50);
 /// other members would wait for the detection time.
 const FAREWELL_COUNT: usize = 3;
 
-/// A running member. It sends a farewell and ends when it is stopped or dropped.
+/// A running member. When it is dropped, it leaves the group with a farewell.
 #[derive(Debug)]
 pub struct GroupMember {
     role_handle: GroupRoleHandle,
@@ -57,10 +58,10 @@ impl GroupMember {
             options.peers.iter().map(SocketAddr::ip).filter(IpAddr::is_multicast).collect();
         let socket = PeerSocket::bind_and_join(options.listen, &groups, options.interface.as_deref())?;
         let address = socket.address()?;
-        let orders = RoleCommandSource::open_orders(&options.orders)?;
+        let orders = RoleCommandSource::open_role_order_source(&options.orders)?;
         let now = boottime_now();
-        // Without a random number of this start, peers would mistake a restarted
-        // meter's advertisements for repetitions.
+        // A random number marks this start. Without it, peers would take a restarted meter's advertisements for
+        // repetitions of earlier ones.
         let boot = RandomState::new().hash_one((&options.name, address, now.as_nanos()));
         let election = GroupElection::new(options.election_options(), boot, coverage, now);
         let role_handle = GroupRoleHandle::new(initial_status(&options, coverage));
@@ -74,7 +75,7 @@ impl GroupMember {
             role_handle: role_handle.clone(),
             flags: Arc::clone(&flags),
             addresses: BTreeMap::new(),
-            clocks: PeerClocks::default(),
+            clocks: PeerClockOffsets::default(),
             transits: TransitDelays::default(),
             wall: SteadyClockOffset::default(),
             active_heard_at: None,
@@ -84,7 +85,7 @@ impl GroupMember {
         let (started, has_started) = bounded(1);
         let spawned = builder.spawn(move || {
             // Both calls only make wake-ups more punctual. Without the rights for them, the detection time must be longer.
-            drop(sched::request_precedence());
+            drop(sched::raise_thread_priority());
             drop(clock::tighten_timer_slack());
             started.send(()).unwrap_or_default();
             thread.run_until_stopped();
@@ -104,7 +105,8 @@ impl GroupMember {
         self.address
     }
 
-    /// Leaves the group with a farewell. Set the final watermark before: the successor replays from it.
+    /// Leaves the group with a farewell. The caller must set the final watermark before, because the
+    /// successor replays from there.
     /// Returns `false` if the thread panicked.
     pub fn leave_group(mut self) -> bool {
         self.stop_thread()
@@ -119,7 +121,7 @@ impl GroupMember {
     fn stop_thread(&mut self) -> bool {
         self.flags.is_over.store(true, Ordering::Release);
         let ended = self.thread.take().is_none_or(|thread| thread.join().is_ok());
-        // The thread does this with its farewell. A thread that panicked or was silenced has not done it.
+        // A thread that has sent its farewell has done this already. A thread that panicked or was silenced has not.
         self.role_handle.end_membership();
         ended
     }
@@ -162,7 +164,7 @@ struct MemberThread {
     flags: Arc<EndFlags>,
     /// Sender address of each peer's last advertisement.
     addresses: BTreeMap<u32, SocketAddr>,
-    clocks: PeerClocks,
+    clocks: PeerClockOffsets,
     transits: TransitDelays,
     /// Offset from the time of the group to the wall clock.
     wall: SteadyClockOffset,
@@ -201,8 +203,8 @@ impl MemberThread {
     }
 
     fn apply_latest_order(&mut self) {
-        let order = self.orders.poll_order();
-        // An unreadable order keeps the last role: a fault of the other program must not stop the export.
+        let order = self.orders.poll_ordered_role();
+        // If no order can be read, the role stays: a fault of the other program must not stop the export.
         if let Ok(Some(role)) = &order {
             self.election.set_ordered_role(*role);
         }
@@ -225,7 +227,7 @@ impl MemberThread {
             Ok((sent, sent_ns)) => {
                 let tolerance = self.options.clock_tolerance;
                 let mut advertisement =
-                    self.clocks.localize_times(&sent, sent_ns, group_time_ns(), tolerance);
+                    self.clocks.convert_to_group_clock(&sent, sent_ns, group_time_ns(), tolerance);
                 let now = boottime_now();
                 // The datagram may have waited on its way, or in the socket. Until that delay is known, the packet
                 // count of the advertisement proves no loss.
@@ -334,22 +336,23 @@ impl MemberThread {
             if self.orders.is_file() { ORDER_FILE_CHECK_INTERVAL_NS } else { END_CHECK_INTERVAL_NS };
         // `since` of a time that has passed is zero, so an overdue deadline does not wait.
         let left_ns = self.election.next_deadline(now).since(now).as_u64().min(look_ns);
-        // An active member can leave received datagrams in the socket until it advertises: each wake-up costs as much as an
-        // advertisement. A standby needs the exact time at which it received the active one's.
+        // An active member leaves received datagrams in the socket until its next advertisement is due, because
+        // each wake-up costs as much as an advertisement. A standby wakes at once: it must know exactly when the
+        // active member's advertisement arrived.
         let is_deaf = self.election.role().is_active() && self.orders.wait_descriptor().is_none();
         if is_deaf {
             std::thread::sleep(Duration::from_nanos(left_ns));
         } else if self.socket.wait_for_input(self.orders.wait_descriptor(), left_ns).is_err() {
-            // Without a wait this loop would take a whole processor.
+            // Without a wait, this loop would use a whole processor.
             std::thread::sleep(Duration::from_nanos(ORDER_FILE_CHECK_INTERVAL_NS));
         }
     }
 
     fn send_farewell(mut self) {
-        let farewell = self.election.clone().into_farewell(boottime_now());
+        let farewell = self.election.clone().into_last_advertisement(boottime_now());
         // This meter stops exporting before it sends the farewell, because the successor may export at once.
         self.role_handle.end_membership();
-        // Farewells that arrive twice are dropped as repeated.
+        // Peers drop all farewells after the first one as repeated.
         for _ in 0..FAREWELL_COUNT {
             self.send_advertisement(&farewell, clock::wall_clock_ns());
         }

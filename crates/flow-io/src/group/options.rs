@@ -30,17 +30,18 @@ pub struct GroupOptions {
     /// Name of the group, the same for all its meters.
     pub name: String,
     pub key: GroupKey,
-    /// Options of the election. Its `role_source` is replaced by the one that follows from `orders`.
+    /// Options of the election. `role_source` is ignored here, because it follows from `orders`.
     pub election: ElectionOptions,
     /// Address to listen on. With port 0, the kernel chooses a free port.
     pub listen: SocketAddr,
-    /// The interface for multicast.
+    /// Interface on which multicast advertisements are sent and received.
     pub interface: Option<String>,
     /// Destinations: the addresses of the other meters, or a multicast group.
     pub peers: Vec<SocketAddr>,
     pub orders: RoleDecisionSource,
-    /// Largest difference of two clocks; with a larger difference, advertisements are dropped. The margin around watermarks should
-    /// not be smaller: if a watermark's clock is ahead, a standby forgets records too early.
+    /// Largest accepted difference between the clocks of two members; advertisements with a larger difference are
+    /// dropped. The margin around watermarks should not be smaller: if the active meter's clock is ahead, a standby
+    /// forgets records too early.
     pub clock_tolerance: Nanos,
 }
 
@@ -76,7 +77,7 @@ impl GroupOptions {
     }
 
     pub(super) const fn election_options(&self) -> ElectionOptions {
-        // The value follows from the orders, so that the two options cannot contradict each other.
+        // `role_source` follows from `orders`, so that the two options cannot contradict each other.
         let role_source = match self.orders {
             RoleDecisionSource::Election => RoleSource::Election,
             RoleDecisionSource::Keepalived { .. } | RoleDecisionSource::StateFile(_) => RoleSource::Ordered,

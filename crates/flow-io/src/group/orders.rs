@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Longest state file that is read.
+/// Maximum number of bytes that are read from a state file.
 const MAX_STATE_FILE_BYTES: u64 = 64;
 
 /// The state of a VRRP instance or group.
@@ -59,14 +59,14 @@ impl KeepalivedNotice {
     const fn ordered_role(&self) -> OrderedRole {
         match self.state {
             KeepalivedState::Master => OrderedRole::Active,
-            // keepalived gives its address away when it fails or stops. Then the
-            // meter beside the new master exports.
+            // keepalived gives up its virtual address when it fails or stops. Then the meter on the machine of
+            // the new master exports.
             KeepalivedState::Backup | KeepalivedState::Fault | KeepalivedState::Stop => OrderedRole::Standby,
         }
     }
 }
 
-/// Source of the orders.
+/// Source of the roles that another program orders; `None` if the meters elect the active one.
 #[derive(Debug)]
 pub(super) enum RoleCommandSource {
     None,
@@ -75,7 +75,7 @@ pub(super) enum RoleCommandSource {
 }
 
 impl RoleCommandSource {
-    pub(super) fn open_orders(orders: &RoleDecisionSource) -> Result<Self, GroupError> {
+    pub(super) fn open_role_order_source(orders: &RoleDecisionSource) -> Result<Self, GroupError> {
         Ok(match orders {
             RoleDecisionSource::Election => Self::None,
             RoleDecisionSource::Keepalived { fifo, instance } => {
@@ -90,7 +90,7 @@ impl RoleCommandSource {
         matches!(self, Self::StateFile(_))
     }
 
-    /// Returns the file descriptor to wait for beside the socket.
+    /// Returns the file descriptor to wait for, together with the socket.
     pub(super) fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Keepalived { fifo, .. } => Some(fifo.as_fd()),
@@ -99,8 +99,8 @@ impl RoleCommandSource {
     }
 
     /// Returns the last order of keepalived since the previous call, if there is one, or the order that the state file
-    /// contains now. An error leaves the role as it is.
-    pub(super) fn poll_order(&mut self) -> Result<Option<OrderedRole>, String> {
+    /// contains now. After an error, the role stays as it is.
+    pub(super) fn poll_ordered_role(&mut self) -> Result<Option<OrderedRole>, String> {
         match self {
             Self::None => Ok(None),
             Self::Keepalived { fifo, instance } => {
@@ -135,7 +135,7 @@ fn read_state_file(path: &Path) -> Result<OrderedRole, String> {
     match text.trim() {
         "active" => Ok(OrderedRole::Active),
         "standby" => Ok(OrderedRole::Standby),
-        // The file is also empty for a moment while a script writes it.
+        // This error also occurs for a moment while a script writes the file, because the file is then empty.
         _ => Err(format!("the state file {name} contains no role; write `active` or `standby` into it")),
     }
 }
@@ -180,17 +180,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let orders = RoleDecisionSource::Keepalived { fifo: path.clone(), instance: Some("VI_1".into()) };
-        let mut source = RoleCommandSource::open_orders(&orders).unwrap();
-        assert_eq!(source.poll_order(), Ok(None));
+        let mut source = RoleCommandSource::open_role_order_source(&orders).unwrap();
+        assert_eq!(source.poll_ordered_role(), Ok(None));
         let mut pipe = File::options().write(true).open(&path).unwrap();
         pipe.write_all(
             b"INSTANCE \"VI_1\" BACKUP 100\nINSTANCE \"VI_1\" MASTER 100\nINSTANCE \"VI_2\" FAULT 1\n",
         )
         .unwrap();
-        assert_eq!(source.poll_order(), Ok(Some(OrderedRole::Active)));
-        assert_eq!(source.poll_order(), Ok(None));
+        assert_eq!(source.poll_ordered_role(), Ok(Some(OrderedRole::Active)));
+        assert_eq!(source.poll_ordered_role(), Ok(None));
         pipe.write_all(b"INSTANCE \"VI_1\" STOP 100\n").unwrap();
-        assert_eq!(source.poll_order(), Ok(Some(OrderedRole::Standby)));
+        assert_eq!(source.poll_ordered_role(), Ok(Some(OrderedRole::Standby)));
     }
 
     #[test]
@@ -198,15 +198,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
         let mut source =
-            RoleCommandSource::open_orders(&RoleDecisionSource::StateFile(path.clone())).unwrap();
-        assert!(source.poll_order().unwrap_err().contains("cannot read the state file"));
+            RoleCommandSource::open_role_order_source(&RoleDecisionSource::StateFile(path.clone())).unwrap();
+        assert!(source.poll_ordered_role().unwrap_err().contains("cannot read the state file"));
         for (text, role) in [("active\n", OrderedRole::Active), ("standby", OrderedRole::Standby)] {
             private_files::write_file(&path, text).unwrap();
-            assert_eq!(source.poll_order(), Ok(Some(role)));
+            assert_eq!(source.poll_ordered_role(), Ok(Some(role)));
         }
         for text in ["", "activ", "ACTIVE"] {
             private_files::write_file(&path, text).unwrap();
-            assert!(source.poll_order().unwrap_err().contains("write `active` or `standby`"), "{text}");
+            assert!(
+                source.poll_ordered_role().unwrap_err().contains("write `active` or `standby`"),
+                "{text}"
+            );
         }
     }
 }

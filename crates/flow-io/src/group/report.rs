@@ -23,7 +23,7 @@ pub struct GroupReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watermark_ns: Option<u64>,
     pub peers: Vec<PeerReport>,
-    /// Number of all changes of this meter's role; the last of them follow.
+    /// Number of changes of this meter's role since its start; `switches` contains only the latest ones.
     pub switch_count: u64,
     pub switches: Vec<SwitchReport>,
     pub advertisements: AdvertisementReport,
@@ -42,7 +42,7 @@ pub struct PeerReport {
     pub is_active: bool,
     pub is_ready: bool,
     pub priority: u8,
-    /// Packets of its copy of the link.
+    /// Packets of the other meter's copy of the link.
     pub packets: u64,
     pub silent_ns: u64,
 }
@@ -67,10 +67,10 @@ pub struct SwitchReport {
 pub struct AdvertisementReport {
     pub sent: u64,
     pub send_failures: u64,
-    /// Advertisements of another group or version, or damaged.
+    /// Datagrams of another group or protocol version, or without a valid advertisement.
     pub foreign: u64,
     pub wrong_key: u64,
-    /// Advertisements that were delayed or replayed, or whose clock is too far from this one.
+    /// Advertisements that were delayed or replayed, or whose sender's clock differs too much from this meter's.
     pub stale: u64,
     pub repeated: u64,
     /// Advertisements of another process with this meter's number.

@@ -1,7 +1,7 @@
 //! Handle to the role of a meter in its group, for the other parts of the meter.
 //!
-//! Invariant: the deadline of the export is cleared before a change to standby is published, so no thread that has seen the change
-//! finds that it may export.
+//! Invariant: the deadline of the export is cleared before a change to standby is published. So a thread that has seen
+//! the change never finds that it may export.
 
 use super::GroupStatus;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -20,38 +20,38 @@ const NO_WATERMARK: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 pub struct GroupRoleHandle(Arc<SharedGroupRole>);
 
-/// The role of this meter.
+/// The role of this meter at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupView {
-    /// Grows with every change of role.
+pub struct RoleView {
+    /// Grows by one with every change of role.
     pub generation: u64,
     pub role: GroupRole,
-    /// Start of the replay at the last takeover: kept records from this time on, less the margin, must be exported first.
-    /// Zero: all of them.
+    /// Start of the replay at the last takeover: kept records from this time on, less the margin, must be exported
+    /// first. Zero means all kept records.
     pub replay_from_ns: u64,
 }
 
 #[derive(Debug)]
 struct SharedGroupRole {
-    /// Zero while this meter is a standby.
+    /// Time until which this meter may export, on `CLOCK_BOOTTIME`; zero while it is a standby.
     export_until_ns: AtomicU64,
     watermark_ns: AtomicU64,
     inputs: Mutex<RoleInputs>,
-    view: Mutex<GroupView>,
+    view: Mutex<RoleView>,
     changed: Condvar,
     /// Channel that holds one item after a change.
     changes: (Sender<()>, Receiver<()>),
     status: Mutex<GroupStatus>,
 }
 
-/// State that the export and the meter have reported to the member.
+/// State that the export threads have reported to the member thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoleInputs {
     pub(crate) coverage: MeterCoverage,
     pub(crate) exported: Option<(GroupTerm, u64)>,
     pub(crate) can_export: bool,
     pub(crate) is_ending: bool,
-    /// Packets of this meter's copy of the link; times by `CLOCK_BOOTTIME`.
+    /// Packets of this meter's copy of the link, with times of `CLOCK_BOOTTIME`.
     pub(crate) seen: PacketCount,
 }
 
@@ -62,7 +62,7 @@ fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl GroupRoleHandle {
     pub(crate) fn new(status: GroupStatus) -> Self {
-        let view = GroupView { generation: 0, role: GroupRole::Standby, replay_from_ns: 0 };
+        let view = RoleView { generation: 0, role: GroupRole::Standby, replay_from_ns: 0 };
         Self(Arc::new(SharedGroupRole {
             export_until_ns: AtomicU64::new(0),
             watermark_ns: AtomicU64::new(NO_WATERMARK),
@@ -82,7 +82,7 @@ impl GroupRoleHandle {
         }))
     }
 
-    pub fn role_view(&self) -> GroupView {
+    pub fn role_view(&self) -> RoleView {
         *lock_ignoring_poison(&self.0.view)
     }
 
@@ -90,26 +90,27 @@ impl GroupRoleHandle {
         self.role_view().role
     }
 
-    /// See [`GroupView::replay_from_ns`].
+    /// See [`RoleView::replay_from_ns`].
     pub fn replay_from(&self) -> u64 {
         self.role_view().replay_from_ns
     }
 
-    /// Waits up to `within` until the role has another generation than this one, and returns the current view.
-    pub fn wait_for_change(&self, generation: u64, within: Duration) -> GroupView {
+    /// Waits, for at most `within`, until the role has changed since the view with this generation. Returns the current
+    /// view in any case.
+    pub fn wait_for_change(&self, generation: u64, within: Duration) -> RoleView {
         let waited = self.0.changed.wait_timeout_while(lock_ignoring_poison(&self.0.view), within, |view| {
             view.generation == generation
         });
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Returns the channel that gets an item after the role has changed. One thread should wait for it.
+    /// Returns the channel that gets an item after the role has changed. Only one thread should receive from it.
     pub fn role_changes(&self) -> &Receiver<()> {
         &self.0.changes.1
     }
 
-    /// Reports whether records may be sent now. The call only reads the clock, so make it before every message: a process that was
-    /// stopped and continues has lost the role, although it has not noticed this yet.
+    /// Reports whether records may be sent now. Call this before every message; it only reads the clock. A process that
+    /// was stopped and continues has lost the role, although it has not noticed this yet.
     pub fn may_export(&self) -> bool {
         // CLOCK_BOOTTIME also counts suspended time, so a meter that was suspended finds its deadline past.
         self.may_export_at(MonoTime::from_nanos(clock::boottime_ns()))
@@ -137,23 +138,23 @@ impl GroupRoleHandle {
         Some(self.0.watermark_ns.load(Ordering::Acquire)).filter(|ns| *ns != NO_WATERMARK)
     }
 
-    /// Sets how complete this meter's records are. Set it before a watermark that is later than a loss of packets.
+    /// Sets how complete this meter's records are. After a loss of packets, call this before setting a later watermark.
     pub fn set_coverage(&self, coverage: MeterCoverage) {
         lock_ignoring_poison(&self.0.inputs).coverage = coverage;
     }
 
-    /// Sets whether records that are handed over reach the collector.
+    /// Sets whether exported records reach the collector at present.
     pub fn set_can_export(&self, can_export: bool) {
         lock_ignoring_poison(&self.0.inputs).can_export = can_export;
     }
 
-    /// Announces that no more records come. If no other meter is active, this one then takes over and exports its kept records,
-    /// even if another program orders the roles.
+    /// Announces that no more records come. If no other meter is active, this meter then takes over and exports its
+    /// kept records, even if another program orders the roles.
     pub fn announce_end(&self) {
         lock_ignoring_poison(&self.0.inputs).is_ending = true;
     }
 
-    /// Sets the number of packets of this meter's copy of the link since its start, with times by `CLOCK_BOOTTIME`.
+    /// Sets the number of packets of this meter's copy of the link since its start, with times of `CLOCK_BOOTTIME`.
     pub fn set_seen_packets(&self, count: PacketCount) {
         lock_ignoring_poison(&self.0.inputs).seen = count;
     }
@@ -164,12 +165,12 @@ impl GroupRoleHandle {
         lock_ignoring_poison(&self.0.inputs).coverage.complete_from_ns = Some(complete_from_ns);
     }
 
-    /// Sets the number of kept records that are handed over at a takeover.
-    pub fn set_replayed(&self, records: u64) {
+    /// Sets the number of kept records that are exported at a takeover.
+    pub fn set_replayed_records(&self, records: u64) {
         lock_ignoring_poison(&self.0.status).replayed = records;
     }
 
-    /// Returns this meter's announcement for collectors, with the packets of its copy of the link.
+    /// Returns what this meter announces to collectors; `packets` is the number of packets in its copy of the link.
     pub fn group_membership(&self, packets: u64) -> GroupMembership {
         lock_ignoring_poison(&self.0.status).group_membership(packets)
     }
@@ -218,13 +219,13 @@ impl GroupRoleHandle {
                 }
                 RoleChange::BecameStandby { .. } => view.role = GroupRole::Standby,
             }
-            // Released before the waiting threads wake, because they need it at once.
+            // The lock is released before the waiting threads wake, because they need it at once.
             drop(view);
             self.0.changed.notify_all();
             // A full channel is fine: its item already wakes the receiver.
             self.0.changes.0.try_send(()).unwrap_or_default();
         }
-        // This is set after the view: a thread that may export finds the active role and its replay mark.
+        // This is set after the view: a thread that may export finds the active role and its start of the replay.
         self.0.export_until_ns.store(export_until.as_nanos(), Ordering::Release);
     }
 

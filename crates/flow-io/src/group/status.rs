@@ -23,25 +23,25 @@ pub struct GroupStatus {
     pub is_ready: bool,
     /// True if nothing arrives at this meter while packets arrive at another one: its copy of the link is cut.
     pub is_blind: bool,
-    /// True while its records reach the collectors.
+    /// True while this meter's records reach the collectors.
     pub can_export: bool,
-    /// Packets of its copy of the link.
+    /// Packets of this meter's copy of the link.
     pub seen_packets: u64,
     pub coverage: MeterCoverage,
     /// See [`GroupRoleHandle::active_watermark`](super::GroupRoleHandle::active_watermark).
     pub watermark_ns: Option<u64>,
-    /// The other meter that is active.
+    /// Number of the active meter; `None` if no other meter is active.
     pub active_peer: Option<u32>,
     pub peers: Vec<PeerStatus>,
     /// The last changes of this meter's role, oldest first.
     pub switches: VecDeque<RoleSwitch>,
-    /// All changes since the start.
+    /// Number of changes of this meter's role since its start.
     pub switch_count: u64,
-    /// Records that had been kept at the last takeover and were handed over then.
+    /// Number of kept records that were exported at the last takeover.
     pub replayed: u64,
     pub dropped: DroppedAdvertisements,
     pub sent: u64,
-    /// Datagrams that the kernel did not take.
+    /// Advertisements that the kernel did not send.
     pub send_failures: u64,
     /// Error of the last attempt to read an order of another program; `None` if the attempt succeeded.
     pub order_error: Option<String>,
@@ -51,10 +51,10 @@ pub struct GroupStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
     pub meter: u32,
-    /// Sender address of its last advertisement.
+    /// Sender address of the member's last advertisement.
     pub address: Option<SocketAddr>,
     pub role: AdvertisedRole,
-    /// True if it was heard within the detection time.
+    /// True if an advertisement of the member arrived within the detection time.
     pub is_alive: bool,
     pub is_ready: bool,
     pub seen_packets: u64,
@@ -62,11 +62,11 @@ pub struct PeerStatus {
     /// The term of the member if it is active, else the latest term that it has received.
     pub term: GroupTerm,
     pub watermark_ns: u64,
-    /// Time since its last advertisement.
+    /// Time since the member's last advertisement.
     pub silent_for: Nanos,
 }
 
-/// A change of role.
+/// A change of this meter's role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleSwitch {
     /// Time of the change, nanoseconds since 1970.
@@ -83,7 +83,7 @@ pub struct DroppedAdvertisements {
     pub other_version: u64,
     pub other_group: u64,
     pub wrong_key: u64,
-    /// Advertisements that were delayed or replayed, or whose clock is too far from this one.
+    /// Advertisements that were delayed or replayed, or whose sender's clock differs too much from this meter's.
     pub stale: u64,
     /// Advertisements that are not later than one that was accepted.
     pub repeated: u64,
@@ -91,7 +91,7 @@ pub struct DroppedAdvertisements {
     pub same_meter: u64,
     /// Advertisements of this member itself: usual with multicast, and not an error.
     pub own_echoes: u64,
-    /// Advertisements of peers beyond the maximum.
+    /// Advertisements of peers beyond the maximum number of peers.
     pub too_many_peers: u64,
 }
 
@@ -121,7 +121,7 @@ impl DroppedAdvertisements {
 }
 
 impl GroupStatus {
-    /// Returns the meter's announcement for collectors, with the packets of its copy of the link.
+    /// Returns what this meter announces to collectors; `packets` is the number of packets in its copy of the link.
     pub(crate) fn group_membership(&self, packets: u64) -> GroupMembership {
         let last = self.switches.back();
         let took_over = last.map(|switch| (switch.change, switch.silent_for));
@@ -171,7 +171,7 @@ impl GroupStatus {
     }
 
     pub(super) fn record_switch(&mut self, switch: RoleSwitch) {
-        // `switch_count` still counts the ones that are dropped here.
+        // `switch_count` still counts the switches that are removed here.
         if self.switches.len() == MAX_SWITCHES {
             self.switches.pop_front();
         }

@@ -1,8 +1,9 @@
-//! The clock of a group's export: it starts as nanoseconds since 1970 when this process starts, and then runs evenly.
+//! The clock of a group's export: it has the wall clock's time when this process starts, and runs evenly from then on.
 //!
-//! Setting a clock moves the times of packets and all values computed from them. It must not move a watermark past records that no
-//! meter has exported, and must not stop the watermark. On the wire, times are those of the sender's wall clock at the moment of
-//! sending. So members whose clocks were set together, before one of them was started again, still understand each other.
+//! Setting a clock moves the times of packets and all values computed from them. It must not move a watermark past
+//! records that no meter has exported, and must not stop the watermark. On the wire, times are those of the sender's
+//! wall clock at the moment of sending. So two members still understand each other if both wall clocks were set while
+//! one of them was running and before the other one started.
 
 use packetrig_flow::group::{Advertisement, NO_WHOLE_RECORD};
 use packetrig_sys::clock;
@@ -39,7 +40,8 @@ impl SteadyClockOffset {
     /// The arguments are the current times of both clocks.
     pub(super) fn update_offset(&mut self, from_ns: u64, to_ns: u64, tolerance: Nanos) -> i64 {
         let offset = to_ns.wrapping_sub(from_ns).cast_signed();
-        // Small changes are ignored, because otherwise the delay of each message would change times that members compare.
+        // Small changes are ignored, because otherwise the delay of each message would change
+        // times that members compare.
         if offset.abs_diff(self.0) > tolerance.as_u64() {
             self.0 = offset;
         }
@@ -47,20 +49,20 @@ impl SteadyClockOffset {
     }
 }
 
-/// Clock offsets of the members that were heard.
+/// Clock offsets of the members from which an advertisement has arrived.
 #[derive(Debug, Default)]
-pub(super) struct PeerClocks(BTreeMap<u32, SteadyClockOffset>);
+pub(super) struct PeerClockOffsets(BTreeMap<u32, SteadyClockOffset>);
 
-impl PeerClocks {
-    /// Converts the times of an advertisement that was sent at `sent_ns` into times of this process.
-    pub(super) fn localize_times(
+impl PeerClockOffsets {
+    /// Converts the times of an advertisement that was sent at `sent_ns` into times of this process's group clock.
+    pub(super) fn convert_to_group_clock(
         &mut self,
         advertisement: &Advertisement,
         sent_ns: u64,
         now_ns: u64,
         tolerance: Nanos,
     ) -> Advertisement {
-        // Times of further senders stay as they are: memory is bounded, and the election bounds its peers, too.
+        // To bound the memory, times of further senders stay as they are. The election limits its number of peers, too.
         if self.0.len() >= MAX_CLOCKS && !self.0.contains_key(&advertisement.meter) {
             return *advertisement;
         }
@@ -94,9 +96,9 @@ mod tests {
 
     #[test]
     fn delays_and_small_steps_move_no_time() {
-        let mut clocks = PeerClocks::default();
+        let mut clocks = PeerClockOffsets::default();
         for (sent_ns, now_ns) in [(HOUR, HOUR + 5), (HOUR, HOUR - 900_000_000), (HOUR, HOUR + 900_000_000)] {
-            assert_eq!(clocks.localize_times(&example(), sent_ns, now_ns, TOLERANCE), example());
+            assert_eq!(clocks.convert_to_group_clock(&example(), sent_ns, now_ns, TOLERANCE), example());
         }
     }
 
@@ -113,7 +115,8 @@ mod tests {
         );
         let sent = shift_times(&example(), offset);
         assert_eq!(sent.watermark_ns, example().watermark_ns + HOUR + 7);
-        let heard = PeerClocks::default().localize_times(&sent, 6 * HOUR + 7, 5 * HOUR, TOLERANCE);
+        let heard =
+            PeerClockOffsets::default().convert_to_group_clock(&sent, 6 * HOUR + 7, 5 * HOUR, TOLERANCE);
         assert_eq!(heard, example());
     }
 

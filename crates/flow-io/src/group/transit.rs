@@ -1,8 +1,8 @@
-//! Delay of advertisements on their way, beyond that of the fastest one.
+//! Measures how much longer an advertisement was on its way than the fastest one.
 //!
-//! An advertisement states the ages of its count when it leaves. If it waits on its way, the count looks younger than it is, and the
-//! receiver seems to lack packets. When a link comes up again, advertisements wait for the neighbour's address; the kernel of the
-//! sender then sends up to a second of them at once.
+//! An advertisement states how old its packet count was when it was sent. If it waits on its way, the count looks
+//! younger than it is, and the receiver seems to lack packets. When a link comes up again, advertisements wait for the
+//! neighbour's address; the kernel of the sender then sends up to a second of them at once.
 //!
 //! The offset between the two clocks is not known, so the fastest advertisement of the last seconds is the reference.
 //! For another advertisement, the difference of receiving and sending time is greater by the time that it waited.
@@ -10,9 +10,10 @@
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 
-/// Period after which the reference is replaced: the clocks run apart by less than 1 ms in it.
+/// Period after which the reference is replaced: in this time the clocks drift apart by less than 1 ms.
 const REFERENCE_PERIOD: Nanos = Nanos::from_secs(10);
-/// Time until the reference is certain enough. In a burst of advertisements that have waited, the first ones waited longest.
+/// Time until the reference is certain enough. In a burst of advertisements that have waited, the first
+/// ones have waited longest.
 const WARM_UP: Nanos = Nanos::from_secs(2);
 /// Silence after which the old reference is discarded.
 const FORGET_AFTER: Nanos = Nanos::from_secs(60);
@@ -23,7 +24,7 @@ const MAX_SENDERS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct TransitDelays(BTreeMap<u32, SenderTransit>);
 
-/// Difference of the receiver's and the sender's clock for one sender, with the delay on the way.
+/// Differences between receiving and sending times for one sender: the offset of the two clocks plus the delay.
 #[derive(Clone, Copy, Debug)]
 struct SenderTransit {
     heard_since: MonoTime,

@@ -10,13 +10,14 @@
 //! |    seen packets    |seen all| none  |    sent at     |   first half of the HMAC-SHA256   |  120 bytes
 //! +--------------------+----------------+----------------+-----------------------------------+
 //! ```
-//! Everything is big-endian. `v` is the version, `p` the priority. `f` has the role in its two low bits (standby, active, leaving
-//! standby, leaving active), then whether the member is ready (4) and whether it preempts (8). `group` is the beginning of the
-//! SHA-256 of the group's name. Times are nanoseconds since 1970, the interval is in nanoseconds.
-//! `seen all` and `none` are microseconds before `sent at`: packets that came before the first are counted, and none after the second.
+//! Everything is big-endian. `v` is the version, `p` the priority. `f` has the role in its two low bits (standby,
+//! active, leaving standby, leaving active), then whether the member is ready (4) and whether it preempts (8). `group`
+//! is the beginning of the SHA-256 of the group's name. Times are nanoseconds since 1970, the interval is in
+//! nanoseconds. `seen all` and `none` are microseconds before `sent at`: all packets that came before the first of
+//! these times are counted, and none that came after the second.
 //!
-//! `sent at` limits how long a recorded advertisement can be used, and shows clocks that are too far apart. All times are of the
-//! sender's clock as it shows `sent at`.
+//! `sent at` limits how long a recorded advertisement can be used, and shows clocks that are too far apart. All times
+//! are those of the sender's wall clock when it sends.
 
 use super::GroupKey;
 use hmac::Mac;
@@ -57,7 +58,7 @@ pub struct AdvertisementCodec {
 }
 
 impl AdvertisementCodec {
-    /// A codec for the group of this name. `tolerance` limits the difference of two members' clocks,
+    /// Makes a codec for the group of this name. `tolerance` limits the difference of two members' clocks,
     /// including the network's delay.
     pub fn new(name: &str, key: GroupKey, tolerance: Nanos) -> Self {
         // A hash instead of the name, because the field has a fixed length.
@@ -101,7 +102,7 @@ impl AdvertisementCodec {
         for (place, word) in bytes[8..ADVERTISEMENT_BODY_BYTES].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
         }
-        // The MAC covers every byte before it, and so the time of sending.
+        // The MAC covers every byte before it, including the time of sending.
         let mac = self.key.compute_mac(&bytes[..ADVERTISEMENT_BODY_BYTES]).finalize().into_bytes();
         bytes[ADVERTISEMENT_BODY_BYTES..].copy_from_slice(&mac[..ADVERTISEMENT_MAC_BYTES]);
         bytes
@@ -157,7 +158,7 @@ impl AdvertisementCodec {
             interval: Nanos::new(interval),
             watermark_ns,
         };
-        // The byte is reserved. A later version may give it a meaning that this one would ignore.
+        // The byte is reserved. A later version may give it a meaning that this version would ignore.
         if bytes[7] != 0 || !advertisement.is_valid() {
             return Err(DropReason::Malformed);
         }

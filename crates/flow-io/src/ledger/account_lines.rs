@@ -12,8 +12,8 @@ pub struct LedgerLine {
     pub packets: Option<u64>,
     /// True if these packets are missing in the records.
     pub is_loss: bool,
-    /// The whole that these packets are a part of: the packets that arrived. For the export, it is the packets that
-    /// were offered, counted once for each output.
+    /// Total to which `packets` is compared: the packets that arrived, or for the export the packets that were offered,
+    /// counted once for each output.
     pub of: u64,
 }
 

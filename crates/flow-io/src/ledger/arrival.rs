@@ -1,10 +1,10 @@
-//! The first equation of the ledger: the packets that arrived at the interfaces are those that were delivered and those that were
-//! dropped, counted on the wire.
+//! Checks the first equation of the ledger: packets that arrived at the interfaces = packets delivered + packets
+//! dropped, as counted on the wire.
 //!
-//! An interface counts by itself, and not in the same moment as the ring. So its counters are read before and after a ring is opened,
-//! and before and after it is shut: the true number is in between. Some interfaces count a merged packet as one (a virtual cable, a
-//! card with LRO), others count the packets on the wire (a card with GRO behind it), and no interface reports its way of counting. So
-//! the check accepts both.
+//! An interface counts by itself, and not in the same moment as the ring. So its counters are read before and after a
+//! ring is opened, and before and after it is shut: the true number is in between. Some interfaces count a merged
+//! packet as one (a veth pair, a card with LRO). Other interfaces count the packets on the wire (a card, if the kernel
+//! merges its packets afterwards by GRO). No interface reports its way of counting, so the check accepts both.
 //!
 //! Invariant: where the check holds, `arrived` = dropped by the driver + dropped by the ring + delivered - sent by this machine.
 
@@ -44,7 +44,7 @@ pub struct ArrivalCheck {
     /// Packets on the wire that arrived by our own count: delivered and dropped, without the packets
     /// that this machine sent.
     pub accounted: u64,
-    /// True if the two agree.
+    /// True if `interface_frames` and `accounted` agree, within the uncertainty of the counters.
     pub holds: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn compare_and_set_arrivals(
     let known = received + capture.ring_dropped;
     // A ring may have dropped frames that this machine sent, which no interface counts as arrived.
     let least_dropped = if capture.sent > 0 { 0 } else { capture.ring_dropped };
-    // The number of packets in a merged one that the ring dropped is unknown.
+    // If the ring dropped merged frames, nobody knows how many packets these contained.
     let is_open = split_off > 0 && capture.ring_dropped > 0;
     let most = if is_open { u64::MAX } else { known.saturating_add(interface.dropped) };
     // Both ways of counting a merged packet are accepted: as one frame, or as its packets.
@@ -87,7 +87,8 @@ pub(super) fn set_estimated_arrivals(capture: &mut CaptureCounts, interface: Int
 }
 
 impl ArrivalCheck {
-    /// Explains the comparison to the reader, if an explanation is necessary.
+    /// Explains to the user why the counts do not agree, or that they differ only because packets were merged. `None`
+    /// if neither is the case.
     pub(super) fn difference_remark(&self, snapshot: &LedgerSnapshot) -> Option<String> {
         let Self { interface_frames, accounted, holds } = *self;
         if !holds {

@@ -19,14 +19,18 @@ const LEDGER_METRICS: [LedgerMetric; 15] = [
     ("records_total", "Records that left the table.", |l| Some(l.packets.records)),
     ("flows_total", "Flows opened.", |l| Some(l.packets.flows)),
     ("evicted_flows_total", "Flows ended early because the table was full.", |l| Some(l.packets.evicted)),
-    ("backwards_packets_total", "Packets older than the one before.", |l| Some(l.packets.backwards)),
+    ("backwards_packets_total", "Packets with an earlier time than the one before.", |l| {
+        Some(l.packets.backwards)
+    }),
     ("seen_packets_total", "Packets the parser looked at.", |l| Some(l.packets.seen)),
     ("sent_packets_total", "Packets that this machine sent.", |l| Some(l.capture.sent)),
     ("merged_packets_total", "Merged packets (GRO, LRO) that the meter split.", |l| Some(l.packets.merged)),
     ("merged_on_wire_packets_total", "Packets on the wire in the merged packets that were split.", |l| {
         Some(l.packets.merged_packets)
     }),
-    ("unsplit_packets_total", "Merged packets that count as one each.", |l| Some(l.packets.unsplit)),
+    ("unsplit_packets_total", "Merged packets that were not split: each counts as one.", |l| {
+        Some(l.packets.unsplit)
+    }),
 ];
 
 /// A state of the records that an output was offered: name, whether it can fall, and how to read it.
@@ -44,7 +48,7 @@ const OFFER_STATES: [OfferState; 6] = [
 /// A number of another meter of the group: name, help text, and how to read it.
 type PeerMetric = (&'static str, &'static str, fn(&PeerReport) -> u64);
 
-/// Writes the report as text. Unknown numbers are left out.
+/// Formats the report as metrics in the text format of Prometheus. Unknown numbers are left out.
 pub fn prometheus_text(report: &LedgerReport) -> String {
     let mut text = MetricsText::with_prefix("packetrig_meter_");
     for (name, help, value) in LEDGER_METRICS {
@@ -69,7 +73,7 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
     write_metric_by_output(
         &mut text,
         "output_bytes_total",
-        "Bytes of messages sent or files.",
+        "Bytes of the messages sent, or of the files written.",
         report,
         |o| o.counts.message_bytes,
     );
@@ -88,7 +92,7 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
 /// Writes the lost records of each output by cause. Every cause has a line, so that an alerting rule finds it
 /// before the first loss.
 fn write_loss_metrics(text: &mut MetricsText, report: &LedgerReport) {
-    let help = "Records that an output does not have, by cause.";
+    let help = "Records that were lost before or at an output, by cause.";
     text.write_metric("output_lost_records_total", help, |samples| {
         for output in &report.outputs {
             for cause in LossCause::ALL {
@@ -102,7 +106,7 @@ fn write_loss_metrics(text: &mut MetricsText, report: &LedgerReport) {
 
 fn write_group(text: &mut MetricsText, group: &GroupReport) {
     let own: [(&str, &str, u64); 5] = [
-        ("group_active", "Whether this meter exports for its group.", group.is_active.into()),
+        ("group_active", "1 if this meter exports for its group.", group.is_active.into()),
         ("group_ready", "1 if this meter could take over without a gap.", group.is_ready.into()),
         ("group_blind", "1 if packets arrive only at other meters.", group.is_blind.into()),
         ("group_packets_total", "Packets of this meter's copy of the link.", group.packets),
@@ -113,7 +117,7 @@ fn write_group(text: &mut MetricsText, group: &GroupReport) {
     }
     let peers: [PeerMetric; 3] = [
         ("group_peer_alive", "1 if the other meter sends advertisements.", |peer| peer.is_alive.into()),
-        ("group_peer_active", "Whether the other meter exports.", |peer| peer.is_active.into()),
+        ("group_peer_active", "1 if the other meter exports for the group.", |peer| peer.is_active.into()),
         ("group_peer_packets_total", "Packets of the other meter's copy of the link.", |peer| peer.packets),
     ];
     for (name, help, value) in peers {

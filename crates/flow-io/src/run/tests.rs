@@ -67,7 +67,7 @@ fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
         Box::new(source) as Box<dyn PacketSource>
     };
     let sources = panics.iter().map(source).collect();
-    let opened = OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing };
+    let opened = OpenedSources { sources, reader: None, captured: LedgerPacketSource::Nothing };
     let accounts = MeterAccounts::new();
     let processors = vec![None; panics.len()];
     let meter =
@@ -136,7 +136,7 @@ fn worker_flushes_outputs_after_source_failure() {
     let sinks = vec![OutputQueue::new(queue, accounts.backpressure())];
     let channels = OutputChannels { export: None, sinks, backpressure: accounts.backpressure().clone() };
     let sources = vec![Box::new(Failing { flows: FLOWS }) as Box<dyn PacketSource>];
-    let opened = OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing };
+    let opened = OpenedSources { sources, reader: None, captured: LedgerPacketSource::Nothing };
     let mut options = options();
     options.table.capacity = 2 * FLOWS;
     let meter =
@@ -209,7 +209,7 @@ fn ring_loss_lies_after_packets_that_were_in_the_ring() {
     let sinks = vec![OutputQueue::new(queue, accounts.backpressure())];
     let channels = OutputChannels { export: None, sinks, backpressure: accounts.backpressure().clone() };
     let sources = vec![Box::new(FullRing { taken: 0, was_empty: false }) as Box<dyn PacketSource>];
-    let opened = OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing };
+    let opened = OpenedSources { sources, reader: None, captured: LedgerPacketSource::Nothing };
     let mut options = options();
     options.table.group = Some(RecordOriginMark { group: 1, meter: 1, lane: 0 });
     let meter =

@@ -1,9 +1,10 @@
 //! The time of a capture file, derived from the times of its packets.
 //!
-//! The time is the later of the minimum times of the last two groups of packets. A single packet with a wrong time, too
-//! early or too late, does not move this time; if the whole capture goes back in time, the clock follows.
+//! Every 32 packets form a group. The time is the later of the minimum times of the last two groups. A single
+//! packet with a wrong time, too early or too late, does not move this time; if the whole capture goes back in
+//! time, the clock follows.
 
-/// Packets of a group.
+/// Number of packets in a group.
 const PACKETS_PER_GROUP: u32 = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +36,7 @@ impl CaptureClock {
         self.packets = 0;
     }
 
-    /// Returns the latest time of all. It may be wrong, so it is used only at the end, when no packets follow.
+    /// Returns the latest time of all packets. It may be wrong, so it is used only at the end, when no packets follow.
     pub(super) const fn latest_ns(&self) -> u64 {
         self.latest_ns
     }

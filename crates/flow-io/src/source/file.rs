@@ -1,9 +1,9 @@
-//! Capture files as a source: a single worker reads by itself; several share blocks that a reader thread fills.
+//! Capture files as a source: a single worker reads by itself; several workers share blocks that a reader thread fills.
 //!
-//! Times are those of the packets, and a single wrong one does not move the clock ([`CaptureClock`]). Without a [`ReplayPace`] the
-//! files are read as fast as they are metered.
+//! Times are those of the packets, and a single wrong time does not move the clock ([`CaptureClock`]). Without a
+//! [`ReplayPace`] the files are read as fast as they are metered.
 
-use super::block::{ForeignPackets, PacketBlock, PacketPlace};
+use super::block::{PacketBlock, PacketPosition, UnreadLinkTypePackets};
 use super::clock::CaptureClock;
 use super::reader::{CaptureReader, ReadCounts};
 use super::{PacketSource, ReplayPace, TakeOutcome};
@@ -12,7 +12,7 @@ use crate::intake::PacketIntake;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, bounded};
 use packetrig_flow::IgnoredReason;
 use packetrig_flow::parse::LinkKind;
-use packetrig_flow::parse::merged::MergeNote;
+use packetrig_flow::parse::merged::MergeMetadata;
 use packetrig_sys::clock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,9 +31,9 @@ const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 pub struct FileOptions {
     /// Capture files, which are read one after the other.
     pub files: Vec<PathBuf>,
-    /// Number of workers that share their packets.
+    /// Number of workers that share the packets of the files.
     pub workers: usize,
-    /// Replays at the recorded times; as fast as possible if absent.
+    /// Speed of a replay at the recorded times; `None` means as fast as possible.
     pub pace: Option<ReplayPace>,
 }
 
@@ -42,7 +42,7 @@ pub struct FileOptions {
 pub struct FileSources {
     pub sources: Vec<FileSource>,
     pub read: Arc<ReadCounts>,
-    /// The reader thread, if there are several workers. It ends when all was read or all workers have ended.
+    /// The reader thread, if there are several workers. It ends when all files are read or all workers have ended.
     pub reader: Option<JoinHandle<()>>,
 }
 
@@ -141,7 +141,8 @@ impl CaptureFileDistributor {
         }
     }
 
-    /// Sends a block to every worker; a worker without packets in the block still uses its time. `false` if no worker is left.
+    /// Sends a block to every worker: also a worker without packets in the block needs the block's time. Returns false
+    /// if no worker is left.
     fn send_block(&self, block: &Arc<PacketBlock>) -> bool {
         let mut is_taken = false;
         for blocks in &self.blocks {
@@ -163,7 +164,7 @@ impl CaptureFileDistributor {
     }
 }
 
-/// Supply of a worker's blocks: its own reader, or the reader thread.
+/// Where a worker gets its blocks from: its own reader, or the reader thread.
 enum FileBlockSource {
     Own(Box<CaptureReader>),
     Shared { blocks: Receiver<Arc<PacketBlock>>, free: Sender<PacketBlock> },
@@ -175,7 +176,7 @@ pub struct FileSource {
     /// Index of the next packet in the block.
     next: usize,
     /// Packets of other link types that are not counted yet.
-    foreign: ForeignPackets,
+    foreign: UnreadLinkTypePackets,
     worker: usize,
     shared: SharedFileReading,
     clock: CaptureClock,
@@ -195,7 +196,7 @@ impl FileSource {
             feed,
             block: None,
             next: 0,
-            foreign: ForeignPackets::default(),
+            foreign: UnreadLinkTypePackets::default(),
             worker,
             shared,
             clock: CaptureClock::default(),
@@ -228,7 +229,7 @@ impl FileSource {
             FileBlockSource::Shared { blocks, free } => {
                 // The worker that drops the last reference sends the block back.
                 if let Some(block) = done.and_then(Arc::into_inner) {
-                    // Freed if there is no room for it, or no reader any more.
+                    // The block is freed if the channel is full, or if the reader thread has ended.
                     drop(free.try_send(block));
                 }
                 let next = match within {
@@ -251,7 +252,7 @@ impl FileSource {
         Ok(TakeOutcome::Some)
     }
 
-    /// Gives packets of the current block while they are due.
+    /// Passes packets of the current block to `intake`, until it is full or the next packet is not due yet.
     fn deliver_due_packets(&mut self, intake: &mut PacketIntake) -> TakeOutcome {
         let Some(block) = &self.block else { return TakeOutcome::Nothing };
         let places = &block.places[self.worker];
@@ -262,7 +263,7 @@ impl FileSource {
                 return TakeOutcome::Nothing;
             }
             deliver_packet(*place, place.frame_in_block(&block.bytes), intake);
-            let PacketPlace { at_ns, .. } = *place;
+            let PacketPosition { at_ns, .. } = *place;
             self.clock.add_time(at_ns);
             self.next += 1;
             self.delivered += 1;
@@ -274,7 +275,7 @@ impl FileSource {
         self.block.as_ref().is_none_or(|block| self.next == block.places[self.worker].len())
     }
 
-    /// Skips the rest of the block, and counts it as left.
+    /// Skips the rest of the block, and counts its packets as not delivered.
     fn skip_rest_of_block(&mut self) {
         let Some(block) = &self.block else { return };
         let places = block.places[self.worker].len();
@@ -287,13 +288,13 @@ impl FileSource {
     }
 }
 
-/// Gives a packet to the parser: as one frame, or as the frames that it was on the wire.
+/// Passes a packet to the parser: as one frame, or as the frames of which it consisted on the wire.
 #[inline]
-fn deliver_packet(place: PacketPlace, bytes: &[u8], intake: &mut PacketIntake) {
-    let PacketPlace { at_ns, full_len, input, link, merged, .. } = place;
+fn deliver_packet(place: PacketPosition, bytes: &[u8], intake: &mut PacketIntake) {
+    let PacketPosition { at_ns, full_len, input, link, merged, .. } = place;
     let full_len = full_len as usize;
     if merged > 0 && link == LinkKind::Ethernet {
-        let note = MergeNote { segment_bytes: merged, transport_at: None };
+        let note = MergeMetadata { segment_bytes: merged, transport_at: None };
         intake.add_merged_frame(bytes, full_len, note, at_ns, input);
     } else if merged > 0 || full_len > MAX_WIRE_FRAME_BYTES && !may_have_any_length(bytes, link) {
         intake.add_unsplit_frame(link, bytes, full_len, at_ns, input);
@@ -317,7 +318,8 @@ impl PacketSource for FileSource {
         intake.count_ignored(IgnoredReason::NotIp, foreign.packets, foreign.bytes);
         self.delivered += foreign.packets;
         if self.is_read_to_end() {
-            // The block's time is that of all packets in it: so a worker with few packets still times out its flows.
+            // The block's time comes from the packets of all workers, so that a worker with few packets times
+            // out its flows, too.
             if let Some(block) = self.block.as_ref().filter(|_| self.shared.pace.is_none()) {
                 self.clock.set_time(block.until_ns);
             }

@@ -1,7 +1,7 @@
 //! The kernel's own counters of an interface, from when its rings were opened until they were shut.
 //!
-//! Opening and shutting take a moment in which packets may arrive. The counters are read before and after it, and the
-//! true number lies in between.
+//! Opening and shutting take a moment in which packets may arrive. The counters are read before and after
+//! that moment, and the true number lies in between.
 
 use crate::Error;
 use crate::ledger::InterfaceTotals;

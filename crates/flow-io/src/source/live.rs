@@ -1,7 +1,8 @@
 //! Interfaces as a source: AF_PACKET rings that share the traffic by flow, or the rings of an XDP program.
 //!
-//! Packets are only copied: they continue to the kernel's stack. The time is the wall clock's. While packets are waiting it is the
-//! time of the latest one given, so that a meter that is behind does not time out flows whose packets are still in the ring.
+//! Packets are only copied: they continue to the kernel's stack. The time is the wall clock's, but while packets are
+//! waiting it is the time of the latest delivered packet. So a meter that is behind does not time out flows whose
+//! packets are still in the ring.
 
 use super::{PacketSource, SentCounts, SharedInterfaceCounts, TakeOutcome};
 use crate::Error;
@@ -10,7 +11,7 @@ use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, PortLocation, RingProgress, RxFrame};
 use packetrig_engine::xdp::{HeaderListener, XdpTap, XdpTapOptions};
 use packetrig_flow::parse::LinkKind;
-use packetrig_flow::parse::merged::MergeNote;
+use packetrig_flow::parse::merged::MergeMetadata;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use std::sync::PoisonError;
@@ -19,29 +20,29 @@ use std::sync::PoisonError;
 const FRAME_BYTES_BEYOND_MTU: usize = 14 + 2 * 4;
 /// Interval for checking rings that offer no way to wait.
 const RING_CHECK_INTERVAL_NS: u64 = 1_000_000;
-/// A frame that is further behind the one before it was stamped by a clock that was set back.
+/// If a frame's time is earlier than that of the frame before it by more than this, the clock was set back.
 const CLOCK_SET_BACK_THRESHOLD_NS: u64 = 1_000_000_000;
-/// Time that the kernel may take to hand over the last block. It takes a few milliseconds unless
+/// Time that the kernel may take to release the last block of a ring. It takes a few milliseconds unless
 /// a processor is stalled.
 const LAST_BLOCK_TIMEOUT_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
     pub way: ListenMethod,
-    /// Workers that share the traffic of an interface.
+    /// Number of workers that share the traffic of an interface.
     pub workers: usize,
-    /// Bytes of each frame to capture.
+    /// Number of bytes that are captured of each frame, at most.
     pub snap_len: u32,
     /// True if packets that this machine sends are metered, too.
     pub outgoing: bool,
     /// True if frames for other stations are received, too.
     pub promiscuous: bool,
-    /// Size of each ring.
+    /// Size of each ring, in bytes.
     pub ring_bytes: u64,
 }
 
 impl LiveOptions {
-    /// Workers of each interface; an error if the method cannot share an interface among them.
+    /// Returns the number of workers of each interface. Fails if the method cannot share an interface among them.
     pub(crate) const fn workers_per_interface(&self) -> Result<usize, Error> {
         // Only AF_PACKET can spread an interface over several rings by flow (fanout).
         let way = match self.way {
@@ -63,13 +64,13 @@ pub enum ListenMethod {
     Headers,
 }
 
-enum LiveTap {
+enum LiveRing {
     Packet(PacketTap),
     Xdp(XdpTap),
     Headers(HeaderListener),
 }
 
-/// Adds data of the interface to packets: wall-clock time, number, and the longest frame that its link carries.
+/// Gives frames their wall-clock time and the number of their interface, and recognises merged frames by their length.
 struct FrameStamper {
     /// Wall clock minus monotonic clock.
     offset_ns: i64,
@@ -83,7 +84,7 @@ struct FrameStamper {
 
 /// A ring of an interface.
 pub struct LiveSource {
-    tap: LiveTap,
+    tap: LiveRing,
     stamp: FrameStamper,
     delivered: u64,
     interface: SharedInterfaceCounts,
@@ -97,7 +98,7 @@ impl std::fmt::Debug for LiveSource {
     }
 }
 
-/// Starts to listen on an interface; `interface` has its counters, and `input` is its number in records.
+/// Opens the rings of an interface. `interface` has the interface's counters, and `input` is its number in records.
 pub fn open_live_sources(
     location: &PortLocation,
     interface: &SharedInterfaceCounts,
@@ -121,19 +122,19 @@ pub fn open_live_sources(
                 .into_iter()
                 .map(|tap| {
                     let offset = tap.offset();
-                    source(LiveTap::Packet(tap), offset)
+                    source(LiveRing::Packet(tap), offset)
                 })
                 .collect())
         }
         ListenMethod::Xdp => {
             let tap = XdpTap::open_interface(location, &xdp_tap_options(options))?;
             let offset = tap.offset();
-            Ok(vec![source(LiveTap::Xdp(tap), offset)])
+            Ok(vec![source(LiveRing::Xdp(tap), offset)])
         }
         ListenMethod::Headers => {
             let tap = HeaderListener::open_interface(location, &xdp_tap_options(options))?;
             let offset = tap.offset();
-            Ok(vec![source(LiveTap::Headers(tap), offset)])
+            Ok(vec![source(LiveRing::Headers(tap), offset)])
         }
     }
 }
@@ -143,8 +144,8 @@ fn xdp_tap_options(options: LiveOptions) -> XdpTapOptions {
     XdpTapOptions { filter: None, snap_len: Some(options.snap_len), pass: true }
 }
 
-impl LiveTap {
-    /// Gives as many frames or headers as there is room for, and returns their number.
+impl LiveRing {
+    /// Passes as many frames or headers to `intake` as it has room for, and returns their number.
     fn receive_frames(
         &mut self,
         intake: &mut PacketIntake,
@@ -166,8 +167,8 @@ impl LiveTap {
         })
     }
 
-    /// Reports whether no packet lies in a block that the kernel still fills. A ring that cannot be read any more
-    /// has nothing to give.
+    /// Reports whether no packet lies in a block that the kernel still fills. A ring that cannot be read any
+    /// more counts as drained.
     fn is_ring_drained(&mut self) -> bool {
         let Self::Packet(tap) = self else { return true };
         tap.ring_progress().map_or(true, RingProgress::is_read)
@@ -175,7 +176,7 @@ impl LiveTap {
 }
 
 impl FrameStamper {
-    /// Gives a frame to the parser, and notes it if this machine sent it.
+    /// Passes a frame to the parser, and counts it if this machine sent it.
     fn deliver_frame_to_intake(&mut self, frame: &RxFrame<'_>, intake: &mut PacketIntake) {
         let before = intake.counts().seen;
         let at_ns = self.update_latest_time(frame.realtime_ns.unwrap_or_else(|| self.wall_time_ns(frame.at)));
@@ -183,7 +184,7 @@ impl FrameStamper {
         match frame.merged {
             Some(merged) => {
                 let note =
-                    MergeNote { segment_bytes: merged.segment_bytes, transport_at: merged.transport_at };
+                    MergeMetadata { segment_bytes: merged.segment_bytes, transport_at: merged.transport_at };
                 intake.add_merged_frame(bytes, full_len, note, at_ns, self.input);
             }
             // The frame is longer than the link allows: it was merged (LRO, for example), and the kernel does
@@ -204,15 +205,15 @@ impl FrameStamper {
         at.as_nanos().saturating_add_signed(self.offset_ns)
     }
 
-    /// Notes the time up to which all packets were given. A frame that is older than the one before it does
-    /// not move the time back, but setting back the clock does.
+    /// Updates the time up to which all packets have been delivered, and returns `at_ns`. A frame that is older than
+    /// the one before it does not move the time back, but setting back the clock does.
     fn update_latest_time(&mut self, at_ns: u64) -> u64 {
         let is_set_back = at_ns.saturating_add(CLOCK_SET_BACK_THRESHOLD_NS) < self.last_ns;
         self.last_ns = if is_set_back { at_ns } else { self.last_ns.max(at_ns) };
         at_ns
     }
 
-    /// Measures the offset of stamps of the monotonic clock again if the clock was set.
+    /// Measures the offset between the wall clock and the monotonic clock again if the wall clock was set.
     fn update_offset_if_clock_was_set(&mut self) {
         let offset_ns = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()).cast_signed();
         if offset_ns.abs_diff(self.offset_ns) > CLOCK_SET_BACK_THRESHOLD_NS {
@@ -223,7 +224,7 @@ impl FrameStamper {
 
 impl LiveSource {
     fn new(
-        tap: LiveTap,
+        tap: LiveRing,
         offset: clock::RealtimeOffset,
         input: u16,
         interface: &SharedInterfaceCounts,
@@ -240,11 +241,12 @@ impl LiveSource {
         self.interface.lock().unwrap_or_else(PoisonError::into_inner).read_counters_at_shutdown();
     }
 
-    /// Reports whether the ring has been closed for so long that all packets on their way into it have arrived and were given.
+    /// Reports whether all packets have been delivered that were on their way into the ring when it was closed, or
+    /// the time limit for them is over.
     fn has_delivered_last_packets(&mut self) -> bool {
         let Some(shut_ns) = self.shut_ns else { return false };
         let now_ns = clock::monotonic_ns();
-        // A block that the kernel never hands over must not keep the meter from ending.
+        // A block that the kernel never releases must not keep the meter from ending.
         now_ns > shut_ns + LAST_BLOCK_TIMEOUT_NS
             || (now_ns > shut_ns + 3 * PacketTap::MAX_DELIVERY_DELAY.as_u64() && self.tap.is_ring_drained())
     }
@@ -252,8 +254,8 @@ impl LiveSource {
 
 impl PacketSource for LiveSource {
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
-        if !matches!(self.tap, LiveTap::Packet(_)) {
-            // The kernel's stamps of a packet socket are of the real-time clock already.
+        if !matches!(self.tap, LiveRing::Packet(_)) {
+            // The kernel stamps the frames of a packet socket with the wall clock already.
             self.stamp.update_offset_if_clock_was_set();
         }
         let given = self.tap.receive_frames(intake, &mut self.stamp)?;
@@ -269,7 +271,8 @@ impl PacketSource for LiveSource {
         if !is_idle {
             return self.stamp.last_ns;
         }
-        // Younger packets may still be on their way into the ring. Older ones may be in a block that the kernel has not handed over.
+        // Newer packets may still be on their way into the ring. Older packets may be in a block that the kernel
+        // has not released yet.
         let now = clock::wall_clock_ns().saturating_sub(PacketTap::MAX_DELIVERY_DELAY.as_u64());
         if self.tap.is_ring_drained() {
             self.stamp.update_latest_time(now);
@@ -279,9 +282,9 @@ impl PacketSource for LiveSource {
 
     fn wait_for_packets(&mut self, within_ns: u64) -> Result<(), Error> {
         match &mut self.tap {
-            LiveTap::Packet(tap) => tap.wait_for_frames(Nanos::new(within_ns))?,
-            LiveTap::Xdp(tap) => tap.wait_for_frames(Nanos::new(within_ns))?,
-            LiveTap::Headers(_) => {
+            LiveRing::Packet(tap) => tap.wait_for_frames(Nanos::new(within_ns))?,
+            LiveRing::Xdp(tap) => tap.wait_for_frames(Nanos::new(within_ns))?,
+            LiveRing::Headers(_) => {
                 clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(RING_CHECK_INTERVAL_NS));
             }
         }
@@ -290,9 +293,9 @@ impl PacketSource for LiveSource {
 
     fn ring_dropped(&mut self) -> Result<u64, Error> {
         Ok(match &mut self.tap {
-            LiveTap::Packet(tap) => tap.ring_stats()?.dropped,
-            LiveTap::Xdp(tap) => tap.ring_dropped(),
-            LiveTap::Headers(tap) => tap.ring_dropped(),
+            LiveRing::Packet(tap) => tap.ring_stats()?.dropped,
+            LiveRing::Xdp(tap) => tap.ring_dropped(),
+            LiveRing::Headers(tap) => tap.ring_dropped(),
         })
     }
 
@@ -306,8 +309,8 @@ impl PacketSource for LiveSource {
 
     fn frames_put_into_ring(&mut self) -> Result<Option<u64>, Error> {
         Ok(match &mut self.tap {
-            LiveTap::Packet(tap) => Some(tap.ring_stats()?.received),
-            LiveTap::Xdp(_) | LiveTap::Headers(_) => None,
+            LiveRing::Packet(tap) => Some(tap.ring_stats()?.received),
+            LiveRing::Xdp(_) | LiveRing::Headers(_) => None,
         })
     }
 
@@ -316,9 +319,9 @@ impl PacketSource for LiveSource {
         if self.shut_ns.is_none() {
             self.read_counters_at_shutdown();
             match &mut self.tap {
-                LiveTap::Packet(tap) => tap.stop_receiving()?,
-                LiveTap::Xdp(tap) => tap.stop_receiving()?,
-                LiveTap::Headers(tap) => tap.stop_receiving()?,
+                LiveRing::Packet(tap) => tap.stop_receiving()?,
+                LiveRing::Xdp(tap) => tap.stop_receiving()?,
+                LiveRing::Headers(tap) => tap.stop_receiving()?,
             }
             self.read_counters_at_shutdown();
             self.shut_ns = Some(clock::monotonic_ns());

@@ -4,7 +4,7 @@ use packetrig_sys::clock;
 use packetrig_units::clamp_to_u64;
 use std::sync::{Arc, OnceLock};
 
-/// The speed of a replay. Clones for the workers of one file share its start.
+/// The speed of a replay. Clones share the start of the replay.
 #[derive(Clone, Debug)]
 pub struct ReplayPace {
     millionths: u64,
@@ -20,14 +20,14 @@ struct ReplayOrigin {
 }
 
 impl ReplayPace {
-    /// A pace in millionths of the recorded speed; a million is as recorded.
+    /// Makes a pace of this many millionths of the recorded speed. 1,000,000 is the recorded speed; 0 counts as 1.
     pub fn new(millionths: u64) -> Self {
         Self { millionths: millionths.max(1), origin: Arc::default() }
     }
 
     /// Returns the time at which a packet is due, on the monotonic clock.
     pub(super) fn due_ns(&self, at_ns: u64) -> u64 {
-        // The first packet of all workers defines the origin: they replay on one time axis.
+        // The first packet of any worker defines the origin for all workers, so that they replay on one time axis.
         let origin =
             self.origin.get_or_init(|| ReplayOrigin { first_ns: at_ns, start_ns: clock::monotonic_ns() });
         let since =
@@ -35,7 +35,7 @@ impl ReplayPace {
         origin.start_ns.saturating_add(clamp_to_u64(since))
     }
 
-    /// Returns the current time of the recording.
+    /// Returns the current time of the recording; 0 before the first packet.
     pub(super) fn replay_time_ns(&self) -> u64 {
         let Some(origin) = self.origin.get() else { return 0 };
         let spent = clock::monotonic_ns().saturating_sub(origin.start_ns);

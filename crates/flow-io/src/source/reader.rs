@@ -1,19 +1,19 @@
 //! Reads capture files, one after the other, into blocks.
 //!
-//! Frames are not copied out of the block. For each, only its position is noted, for the worker that it belongs to. A
-//! packet that is incomplete at the end of a block begins the next one.
+//! Frames are not copied out of the block. For each frame, only its position is stored, for the worker that meters it.
+//! A packet that is incomplete at the end of a block begins the next one.
 //!
 //! Invariant: packets of the files = positions + packets of other link types + packets after a damage or a stop, which
 //! a remark reports.
 
-use super::block::{BLOCK_READ_BYTES, ForeignPackets, PacketBlock, PacketPlace};
+use super::block::{BLOCK_READ_BYTES, PacketBlock, PacketPosition, UnreadLinkTypePackets};
 use super::clock::CaptureClock;
 use super::spread::worker_index_of_frame;
 use crate::Error;
 use packetrig_engine::recorded::RecordedBytes;
 use packetrig_flow::parse::{LinkKind, describe_unread_link_type};
 use packetrig_units::clamp_to_u32;
-use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureElement, CaptureRecord};
+use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureRecord, DecodedElement};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An Ethernet frame without FCS, with two VLAN tags.
+/// Length of the longest Ethernet frame that is no jumbo frame: with two VLAN tags, without FCS.
 const MAX_STANDARD_FRAME_BYTES: u32 = 1514 + 2 * 4;
 const ETHERNET_HEADER: usize = 14;
 const FCS: usize = 4;
@@ -33,7 +33,7 @@ pub struct ReadCounts {
     /// True if packets were left in the files because the meter was told to end.
     stopped: AtomicBool,
     remarks: Mutex<Vec<String>>,
-    /// Files with damage that hides packets, each as a message.
+    /// A message for each file whose damage hides packets.
     damages: Mutex<Vec<String>>,
     failure: Mutex<Option<Error>>,
 }
@@ -43,7 +43,7 @@ impl ReadCounts {
         self.packets.load(Ordering::Acquire)
     }
 
-    /// Remarks on how files ended.
+    /// Returns remarks about the files, such as how they ended and which packets are not metered.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if self.is_stopped() {
@@ -55,7 +55,7 @@ impl ReadCounts {
         remarks
     }
 
-    /// Files of which only a part could be read, each as a message.
+    /// Returns a message for each file of which only a part could be read.
     pub fn damage_remarks(&self) -> Vec<String> {
         self.damages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -69,7 +69,7 @@ impl ReadCounts {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Takes the error that ended reading early, if there was one. Only the first caller gets it.
+    /// Returns the error that ended reading early, if there was one, and removes it: only the first caller gets it.
     pub(super) fn take_failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -91,7 +91,7 @@ struct OpenFile {
     decoder: CaptureDecoder,
     /// Bytes that were read but not decoded yet.
     carried: Vec<u8>,
-    /// Bytes the decoder asked for.
+    /// Number of bytes that the decoder needs for its next step.
     needed: usize,
     /// File offset of the next byte to read.
     position: u64,
@@ -130,7 +130,7 @@ impl CaptureReader {
         Ok(reader)
     }
 
-    /// Fills a block; `false` after the last file.
+    /// Fills a block with the next packets. Returns false if the files have no more packets.
     pub(super) fn fill_block(&mut self, block: &mut PacketBlock) -> Result<bool, Error> {
         while let Some(mut open) = self.open.take() {
             block.clear();
@@ -139,8 +139,9 @@ impl CaptureReader {
                 for (link_type, packets) in &open.unread {
                     let name = describe_unread_link_type(*link_type);
                     let file = open.path.display();
-                    self.read
-                        .add_remark(format!("{file}: {packets} packets of link type {name} are not metered"));
+                    self.read.add_remark(format!(
+                        "{file}: link type {name} is not supported; packets not metered: {packets}"
+                    ));
                 }
                 open.long_packets_remark().into_iter().for_each(|remark| self.read.add_remark(remark));
             }
@@ -210,7 +211,7 @@ impl CaptureReader {
         let mut packets = 0u64;
         let after = loop {
             match open.decoder.next_step(&block.bytes[start..end]) {
-                Ok(CaptureElement::Record { record, used }) => {
+                Ok(DecodedElement::Record { record, used }) => {
                     start += used;
                     packets += 1;
                     // Simple packet blocks of pcapng have no time: they get the time of the packet before them.
@@ -230,11 +231,11 @@ impl CaptureReader {
                         *open.unread.entry(record.link_type).or_default() += 1;
                         block
                             .foreign
-                            .add_counts(ForeignPackets { packets: 1, bytes: record.full_len.into() });
+                            .add_counts(UnreadLinkTypePackets { packets: 1, bytes: record.full_len.into() });
                     }
                 }
                 // A section that the decoder does not need, which may be larger than the block.
-                Ok(CaptureElement::Skip(bytes)) => {
+                Ok(DecodedElement::Skip(bytes)) => {
                     let left = bytes.saturating_sub((end - start) as u64);
                     start = usize::try_from(bytes).map_or(end, |bytes| end.min(start.saturating_add(bytes)));
                     if left > 0 {
@@ -242,7 +243,7 @@ impl CaptureReader {
                         break if skipped < left { BlockReadState::Cut } else { BlockReadState::More };
                     }
                 }
-                Ok(CaptureElement::More(needed)) => {
+                Ok(DecodedElement::More(needed)) => {
                     open.carried.clear();
                     open.carried.extend_from_slice(&block.bytes[start..end]);
                     open.needed = needed;
@@ -273,7 +274,7 @@ struct ReadBytes {
 }
 
 impl OpenFile {
-    fn count_long_packet(&mut self, place: PacketPlace) {
+    fn count_long_packet(&mut self, place: PacketPosition) {
         let is_long = place.full_len > MAX_STANDARD_FRAME_BYTES && place.link == LinkKind::Ethernet;
         self.long += u64::from(is_long && place.merged == 0);
     }
@@ -283,7 +284,7 @@ impl OpenFile {
         let Self { path, long, .. } = self;
         (*long > 0).then(|| {
             format!(
-                "{}: {long} packets are longer than {MAX_STANDARD_FRAME_BYTES} B; if the link has no jumbo \
+                "{}: packets longer than {MAX_STANDARD_FRAME_BYTES} B: {long}; if the link has no jumbo \
                 frames, they were merged before the capture, and the wire had more packets and bytes than \
                 the meter counts",
                 path.display()
@@ -291,9 +292,9 @@ impl OpenFile {
         })
     }
 
-    /// Reads bytes into a block, after the bytes carried over from the last one.
+    /// Reads bytes into a block, after the bytes carried over from the last block.
     fn read_bytes(&mut self, block: &mut PacketBlock) -> Result<ReadBytes, Error> {
-        // A record that is longer than a block makes this one larger.
+        // A block grows if a record is longer than a block.
         let most = BLOCK_READ_BYTES.max(self.needed);
         if block.bytes.len() < most {
             block.bytes.resize(most, 0);
@@ -319,7 +320,7 @@ impl OpenFile {
         Ok(ReadBytes { end, is_last: false })
     }
 
-    /// Skips bytes that are not read yet, and returns how many there were.
+    /// Skips bytes that are not read yet, and returns how many of them the file has.
     fn skip_bytes(&mut self, bytes: u64) -> Result<u64, Error> {
         let skipped =
             self.bytes.skip_bytes(self.position, bytes).map_err(|source| read_error(&self.path, source))?;
@@ -339,8 +340,8 @@ fn locate_packet(
     bytes: &[u8],
     at_ns: u64,
     input: u16,
-) -> PacketPlace {
-    // The FCS is not part of the packet. The snap length may have cut it off, so it is taken off the full length.
+) -> PacketPosition {
+    // The FCS is not part of the packet. The snap length may have cut it off, so it is subtracted from the full length.
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
     if record.has_fcs == Some(true) && link == LinkKind::Ethernet && full_len >= ETHERNET_HEADER + FCS {
         full_len -= FCS;
@@ -349,7 +350,7 @@ fn locate_packet(
     // `record.bytes` is a slice of `bytes`, so the difference of the addresses is its offset. A block is far below 4 GiB: the
     // decoder refuses records that are longer than a capture can have.
     let start = record.bytes.as_ptr().addr() - bytes.as_ptr().addr();
-    PacketPlace {
+    PacketPosition {
         at_ns,
         start: clamp_to_u32(start as u64),
         len: clamp_to_u32(len as u64),

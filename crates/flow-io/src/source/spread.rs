@@ -8,7 +8,7 @@ use packetrig_flow::parse::LinkKind;
 
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 
-/// Index of the frame's worker among `workers`.
+/// Returns the index of the worker that meters a frame, less than `workers`.
 pub(crate) fn worker_index_of_frame(frame: &[u8], link: LinkKind, workers: usize) -> usize {
     if workers < 2 {
         return 0;
@@ -63,9 +63,9 @@ fn fold_address(address: [u8; 16]) -> u64 {
     high.rotate_left(7) ^ low
 }
 
-/// Mixes the two so that exchanging them gives the same number.
+/// Mixes two numbers. Exchanging them gives the same result.
 fn mix_symmetric(a: u64, b: u64) -> u64 {
-    // Sum and exclusive or are both symmetric; together they tell pairs apart that have the same sum.
+    // Sum and exclusive or are both symmetric; together they distinguish pairs that have the same sum.
     let mixed = a.wrapping_add(b).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (a ^ b);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (mixed ^ (mixed >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -1,4 +1,5 @@
-//! Judges the windows of a rule: finds the groups that begin to cross its threshold, and those that cease to. Pure.
+//! Judges the windows of a rule: raises an alert for each group that begins to cross the threshold, and clears it when
+//! the group no longer crosses it. Does no I/O and reads no clock.
 
 use super::rules::{AlertRule, AlertThreshold};
 use super::windows::{AlertWindows, ClosedWindow};
@@ -10,14 +11,14 @@ use std::sync::Arc;
 /// Maximum number of alerts of one rule that are active at the same time.
 const MAX_ACTIVE_ALERTS: usize = 10_000;
 
-/// An alert of one group was raised or cleared.
+/// Reports that the alert of one group was raised or cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertEvent {
     pub kind: AlertEventKind,
     pub rule: Arc<AlertRule>,
-    /// The group: a value for each part of the rule's grouping.
+    /// Values that identify the group, one for each part of the rule's `by`; empty without `by`.
     pub group: Vec<GroupValue>,
-    /// The window that was judged, nanoseconds since 1970.
+    /// Start of the window that was judged, nanoseconds since 1970; `to_ns` is its end.
     pub from_ns: u64,
     pub to_ns: u64,
     /// The value of the group in this window, in the unit of the rule's measure.
@@ -31,9 +32,9 @@ pub struct AlertEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AlertEventKind {
-    /// The threshold is crossed, and was not in the window before.
+    /// The group crosses the threshold and had no active alert.
     Raised,
-    /// The threshold is not crossed any more.
+    /// The group no longer crosses the threshold.
     Cleared,
 }
 
@@ -45,17 +46,17 @@ struct ActiveAlert {
 
 /// A rule with its windows and its active alerts.
 #[derive(Debug)]
-pub(super) struct WatchedRule {
+pub(super) struct AlertRuleState {
     pub(super) rule: Arc<AlertRule>,
     pub(super) windows: AlertWindows,
     active: BTreeMap<Box<[u8]>, ActiveAlert>,
     pub(super) raised: u64,
-    /// Alerts that were not raised, because [`MAX_ACTIVE_ALERTS`] were active. A group counts in each window in which
-    /// it crosses the threshold.
+    /// Alerts that were not raised, because [`MAX_ACTIVE_ALERTS`] were active. A group without an alert counts once for
+    /// each window in which it crosses the threshold.
     pub(super) left_out: u64,
 }
 
-impl WatchedRule {
+impl AlertRuleState {
     pub(super) fn new(rule: Arc<AlertRule>, from_ns: u64) -> Self {
         let windows = AlertWindows::new(rule.window, from_ns);
         Self { rule, windows, active: BTreeMap::new(), raised: 0, left_out: 0 }
@@ -147,14 +148,14 @@ mod tests {
     use super::*;
     use crate::top::GroupTotals;
 
-    fn watched(threshold: &str) -> WatchedRule {
+    fn watched(threshold: &str) -> AlertRuleState {
         let text = format!("[[alert]]\nname = \"r\"\nwindow = \"10s\"\nmeasure = \"bytes\"\n{threshold}");
         let rules = AlertRules::parse_with_names(&text, &Arc::default()).unwrap();
-        WatchedRule::new(Arc::clone(&rules.rules[0]), 0)
+        AlertRuleState::new(Arc::clone(&rules.rules[0]), 0)
     }
 
     /// Judges windows of these sums; each port is a group.
-    fn judge(rule: &mut WatchedRule, number: u64, sums: &[(u64, u64)]) -> Vec<(AlertEventKind, u64, u64)> {
+    fn judge(rule: &mut AlertRuleState, number: u64, sums: &[(u64, u64)]) -> Vec<(AlertEventKind, u64, u64)> {
         let group = |&(port, bytes): &(u64, u64)| {
             let sum = GroupTotals { bytes, ..GroupTotals::default() };
             (Box::from(&port.to_be_bytes()[..]), sum)

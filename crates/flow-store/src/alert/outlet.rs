@@ -17,12 +17,13 @@ use std::time::Duration;
 
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
 const HTTP_PORT: u16 = 80;
-/// Maximum number of events that wait for one place. If more come, the oldest are lost.
+/// Maximum number of events that wait for one destination. If another event comes, the oldest one is lost.
 const MAX_WAITING_EVENTS: usize = 4096;
-/// Maximum number of characters of a webhook's answer that are shown.
+/// Maximum number of characters of a webhook's answer that an error message quotes.
 const MAX_SHOWN_ANSWER_CHARACTERS: usize = 300;
 
-/// `-` (standard output), `http://HOST:PORT/PATH`, or a file.
+/// Where events are delivered. Users write `-` for standard output, `http://HOST:PORT/PATH` for a webhook, or the
+/// name of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AlertDestination {
     StandardOutput,
@@ -36,7 +37,7 @@ pub enum AlertDestination {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidAlertPlace {
+pub enum InvalidAlertDestination {
     #[error("give a file name, - for standard output, or http://HOST:PORT/PATH")]
     Syntax,
     #[error("https:// is not supported; give a file name, or the http:// address of a relay on this machine")]
@@ -44,25 +45,26 @@ pub enum InvalidAlertPlace {
 }
 
 impl FromStr for AlertDestination {
-    type Err = InvalidAlertPlace;
+    type Err = InvalidAlertDestination;
 
-    fn from_str(text: &str) -> Result<Self, InvalidAlertPlace> {
+    fn from_str(text: &str) -> Result<Self, InvalidAlertDestination> {
         match text.split_once("://") {
             None if text == "-" => Ok(Self::StandardOutput),
-            None if text.is_empty() => Err(InvalidAlertPlace::Syntax),
+            None if text.is_empty() => Err(InvalidAlertDestination::Syntax),
             None => Ok(Self::File(text.into())),
             Some(("http", rest)) => {
                 let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-                // Both are part of the request's header: a line break or a blank in them would change the request.
+                // Address and path become part of the HTTP header, where a line break or a blank
+                // would change the request.
                 let is_plain = !rest.contains(|c: char| c.is_control() || c.is_whitespace());
                 if address.is_empty() || address.contains('@') || !is_plain {
-                    return Err(InvalidAlertPlace::Syntax);
+                    return Err(InvalidAlertDestination::Syntax);
                 }
                 let path = if path.is_empty() { "/" } else { path };
                 Ok(Self::Webhook { address: address.to_owned(), path: path.to_owned() })
             }
-            Some(("https", _)) => Err(InvalidAlertPlace::Encrypted),
-            Some(_) => Err(InvalidAlertPlace::Syntax),
+            Some(("https", _)) => Err(InvalidAlertDestination::Encrypted),
+            Some(_) => Err(InvalidAlertDestination::Syntax),
         }
     }
 }
@@ -77,21 +79,21 @@ impl fmt::Display for AlertDestination {
     }
 }
 
-/// Delivers events to one place.
+/// Delivers events to one destination.
 #[derive(Debug)]
-pub(super) struct AlertOutlet {
+pub(super) struct AlertDelivery {
     place: AlertDestination,
     file: Option<File>,
     /// Lines that are not delivered yet.
     waiting: VecDeque<String>,
     retry: RetryTimer,
     pub(super) delivered: u64,
-    /// Events that were given up because too many waited.
+    /// Events that were dropped because too many were waiting.
     pub(super) lost: u64,
 }
 
-impl AlertOutlet {
-    pub(super) fn open_place(place: AlertDestination) -> Result<Self, Error> {
+impl AlertDelivery {
+    pub(super) fn open_alert_destination(place: AlertDestination) -> Result<Self, Error> {
         let file = match &place {
             AlertDestination::File(path) => {
                 Some(private_files::open_to_append(path).map_err(Error::file("write", path))?)
@@ -120,8 +122,8 @@ impl AlertOutlet {
         self.waiting.len() as u64
     }
 
-    /// Delivers waiting events in order, unless the last failure is too recent. Stops at the first failure; that event
-    /// keeps waiting.
+    /// Delivers the waiting events in order. Stops at the first failure: the event stays in the queue, and calls before
+    /// the next retry do nothing. Without a time (`now`) a retry is always due.
     pub(super) fn deliver_events(&mut self, now: Option<MonoTime>) -> Result<(), Error> {
         while !self.waiting.is_empty() && self.retry.is_due(now) {
             let done = self.deliver_first();
@@ -164,7 +166,10 @@ fn post_event(address: &str, path: &str, line: &str) -> Result<(), Error> {
                 said: format!("the server answered with HTTP status {status}: {shown}"),
             })
         }
-        None => Err(Error::Refused { peer, said: "the answer is not HTTP".to_owned() }),
+        None => Err(Error::Refused {
+            peer,
+            said: "the answer is not HTTP; check the host and port of the webhook".to_owned(),
+        }),
     }
 }
 
@@ -182,9 +187,9 @@ mod tests {
         assert_eq!("-".parse(), Ok(AlertDestination::StandardOutput));
         assert_eq!("http://host".parse::<AlertDestination>().unwrap().to_string(), "http://host/");
         for text in ["", "http://", "http:///x", "http://a/b\r\nc", "http://me@a/b", "kafka://a/b"] {
-            assert_eq!(text.parse::<AlertDestination>(), Err(InvalidAlertPlace::Syntax), "{text}");
+            assert_eq!(text.parse::<AlertDestination>(), Err(InvalidAlertDestination::Syntax), "{text}");
         }
-        assert_eq!("https://a/b".parse::<AlertDestination>(), Err(InvalidAlertPlace::Encrypted));
+        assert_eq!("https://a/b".parse::<AlertDestination>(), Err(InvalidAlertDestination::Encrypted));
     }
 
     /// Answers requests one after another, and returns the requests.
@@ -213,7 +218,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = answer_requests(listener, &["503 Busy", "200 OK", "204 No Content"]);
-        let mut outlet = AlertOutlet::open_place(format!("http://{address}/hook").parse().unwrap()).unwrap();
+        let mut outlet =
+            AlertDelivery::open_alert_destination(format!("http://{address}/hook").parse().unwrap()).unwrap();
         outlet.add_line("{\"n\":1}");
         outlet.add_line("{\"n\":2}");
         let now = |seconds: u64| Some(MonoTime::from_nanos(seconds * 1_000_000_000));
@@ -233,7 +239,7 @@ mod tests {
     fn waiting_events_are_bounded_and_lost_ones_counted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("alerts.jsonl");
-        let mut outlet = AlertOutlet::open_place(AlertDestination::File(path.clone())).unwrap();
+        let mut outlet = AlertDelivery::open_alert_destination(AlertDestination::File(path.clone())).unwrap();
         for number in 0..MAX_WAITING_EVENTS + 3 {
             outlet.add_line(&number.to_string());
         }

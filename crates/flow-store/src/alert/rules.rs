@@ -8,7 +8,7 @@ use packetrig_units::{Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Wait for late records, if the file sets no `delay`: meters send records of long flows every minute.
+/// Default of `delay`. It is longer than a minute, because meters send records of long flows once a minute.
 const DEFAULT_DELAY: Nanos = Nanos::from_secs(90);
 const MIN_WINDOW: Nanos = Nanos::from_secs(1);
 const MAX_WINDOW: Nanos = Nanos::from_secs(24 * 3600);
@@ -18,7 +18,8 @@ const MAX_NAME_CHARACTERS: usize = 100;
 /// The alert rules of a TOML file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertRules {
-    /// Time from the end of a window until it is judged, for live records. Records that come later do not count in it.
+    /// Time from the end of a window until the window is judged, for live records. A record that arrives after it does
+    /// not count in the window.
     pub delay: Nanos,
     pub rules: Vec<Arc<AlertRule>>,
 }
@@ -35,16 +36,16 @@ pub struct AlertRule {
     pub threshold: AlertThreshold,
 }
 
-/// The value of a group that is compared with the threshold.
+/// Which value of a group is compared with the threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AlertMeasure {
     Bytes,
     Packets,
     Flows,
-    /// Bits per second, over the whole window.
+    /// Bits per second: the average of the whole window.
     Bps,
-    /// Packets per second, over the whole window.
+    /// Packets per second: the average of the whole window.
     Pps,
 }
 
@@ -55,16 +56,16 @@ pub enum AlertThreshold {
     Below(u64),
 }
 
-/// The text holds no valid rules.
+/// Reason why a text does not contain valid alert rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAlertRules {
     #[error("{0}")]
     Syntax(String),
-    #[error("it has no rule; a rule begins with [[alert]]")]
+    #[error("the file has no rule; a rule begins with [[alert]]")]
     Empty,
-    #[error("it has more than {MAX_RULES} rules")]
+    #[error("the file has more than {MAX_RULES} rules")]
     TooMany,
-    #[error("it has two rules named `{0}`")]
+    #[error("the file has two rules named `{0}`")]
     Twice(String),
     #[error("rule `{rule}`: {why}")]
     Rule { rule: String, why: String },
@@ -99,7 +100,7 @@ enum WrittenCount {
 }
 
 impl AlertRules {
-    /// Parses rules in TOML. Their filters and groups may use these names.
+    /// Parses rules in TOML. Their filters and groups may use the lists in `names`.
     pub fn parse_with_names(text: &str, names: &Arc<FlowNames>) -> Result<Self, InvalidAlertRules> {
         let written: WrittenRules = toml::from_str(text)
             .map_err(|error| InvalidAlertRules::Syntax(error.to_string().trim_end().to_owned()))?;
@@ -140,17 +141,17 @@ impl WrittenRule {
         };
         let window: Nanos = self.window.parse().map_err(|error| format!("window: {error}"))?;
         if window < MIN_WINDOW || window > MAX_WINDOW {
-            return Err("a window is 1s to 24h long".to_owned());
+            return Err("`window` must be 1s to 24h long".to_owned());
         }
         let threshold = match (self.above, self.below) {
             (Some(above), None) => AlertThreshold::Above(above.parse()?),
             (None, Some(_)) if self.by.is_some() => {
                 return Err(
-                    "`below` cannot be combined with `by`: groups without traffic are unknown".to_owned()
+                    "`below` cannot be used with `by`: packetrig sees no groups without traffic".to_owned()
                 );
             }
             (None, Some(below)) => AlertThreshold::Below(below.parse()?),
-            _ => return Err("it needs `above` or `below`, and not both".to_owned()),
+            _ => return Err("the rule needs either `above` or `below`, not both".to_owned()),
         };
         Ok(AlertRule {
             name: self.name,
@@ -174,7 +175,7 @@ impl WrittenCount {
 }
 
 impl AlertMeasure {
-    /// The value of a group, from its sum in a window. Rates are rounded down.
+    /// Computes the value of a group from its totals in a window. Rates are rounded down.
     pub(super) fn value_of_group(self, sum: GroupTotals, window: Nanos) -> u64 {
         match self {
             Self::Bytes => sum.bytes,

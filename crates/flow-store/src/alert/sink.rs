@@ -1,13 +1,13 @@
 //! The sink that watches records for alerts. It stores no records, but counts them as stored.
 
-use super::judge::{AlertEvent, WatchedRule};
-use super::outlet::{AlertDestination, AlertOutlet};
+use super::judge::{AlertEvent, AlertRuleState};
+use super::outlet::{AlertDelivery, AlertDestination};
 use super::rules::AlertRules;
 use super::windows::ClosedWindow;
 use crate::columns::ExporterRow;
 use crate::scan::RowChunk;
 use crate::top::{TOP_COLUMNS, TopScan};
-use crate::{Error, KeptCounts, RecordMaker, RecordSink};
+use crate::{Error, RecordExporter, RecordSink, SinkRecordCounts};
 use packetrig_flow::FlowRecord;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -15,21 +15,23 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Maximum number of groups in open windows, shared equally by the rules. If a rule has more after a batch of records,
-/// its earliest window is judged early.
+/// Maximum number of groups in the open windows of all rules. Each rule may use an equal part of it. If a rule exceeds
+/// its part, its earliest window is judged early.
 const MAX_OPEN_GROUPS: usize = 1 << 18;
-/// Records after which the number of groups is checked: each of them may belong to many windows.
+/// The number of groups is checked after this many records. It is small, because one record may add a
+/// group to many windows.
 const RECORDS_PER_CHECK: usize = 32;
-/// How far the end of a live record may lie in the future: clocks of exporters differ. Records beyond do not count.
+/// How far in the future a live record may end, because the clocks of exporters differ. A record that ends
+/// later does not count.
 const MAX_CLOCK_DIFFERENCE: Nanos = Nanos::from_secs(60);
 
-/// The rules, and the places that get their events.
+/// The rules, and where their events are delivered.
 #[derive(Clone, Debug)]
 pub struct AlertOptions {
     pub rules: AlertRules,
     pub places: Vec<AlertDestination>,
-    /// True if records arrive as flows end: windows are judged by the clock. Records of files are judged when all are
-    /// read, or earlier if they have too many groups.
+    /// True if the records come from running meters or exporters: the clock decides when a window is judged. False for
+    /// records of files: windows are judged when all records are read, or earlier if they have too many groups.
     pub is_live: bool,
     /// Formats an event as a line.
     pub format_event: fn(&AlertEvent) -> String,
@@ -38,27 +40,29 @@ pub struct AlertOptions {
 }
 
 /// Counts of one rule since the sink was opened. If the rule distinguishes directions, each direction of a record
-/// counts.
+/// counts as one record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AlertCounts {
     pub alert: String,
     pub raised: u64,
     pub active: u64,
-    /// Records with a part that is not counted, because it came after its window was judged.
+    /// Records that do not count in all of their windows: a window was judged before the record came, or the
+    /// record is too long.
     pub late_records: u64,
     /// Records that are not counted, because they end too far in the future.
     pub future_records: u64,
-    /// Alerts that were not raised, because too many were active; a group counts in each window.
+    /// Alerts that were not raised because too many were active. A group without an alert counts once for each window
+    /// in which it crosses the threshold.
     pub left_out: u64,
 }
 
-/// The counts of all rules, for other threads.
+/// Shares the counts of all rules with other threads.
 #[derive(Clone, Debug, Default)]
 pub struct AlertCountsReader(Arc<Mutex<Vec<AlertCounts>>>);
 
 impl AlertCountsReader {
     pub fn read_counts(&self) -> Vec<AlertCounts> {
-        // The counts are replaced as a whole: a thread that panicked with the lock cannot have left half of them.
+        // The counts are replaced in one step, so they are complete even if a thread panicked while it held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -70,26 +74,30 @@ impl AlertCountsReader {
 #[derive(Debug)]
 pub struct AlertSink {
     options: AlertOptions,
-    rules: Vec<WatchedRule>,
-    outlets: Vec<AlertOutlet>,
+    rules: Vec<AlertRuleState>,
+    outlets: Vec<AlertDelivery>,
     /// The columns that the rules read.
     columns: Vec<&'static str>,
-    kept: KeptCounts,
+    kept: SinkRecordCounts,
 }
 
 impl AlertSink {
     pub fn new(options: AlertOptions) -> Result<Self, Error> {
         let from_ns = if options.is_live { clock::wall_clock_ns() } else { 0 };
         let mut rules: Vec<_> =
-            options.rules.rules.iter().map(|rule| WatchedRule::new(Arc::clone(rule), from_ns)).collect();
+            options.rules.rules.iter().map(|rule| AlertRuleState::new(Arc::clone(rule), from_ns)).collect();
         if options.is_live {
             let latest_ns = from_ns + MAX_CLOCK_DIFFERENCE.as_u64();
             for rule in &mut rules {
-                rule.windows.limit_record_times(latest_ns);
+                rule.windows.set_latest_record_time(latest_ns);
             }
         }
-        let outlets =
-            options.places.iter().cloned().map(AlertOutlet::open_place).collect::<Result<_, _>>()?;
+        let outlets = options
+            .places
+            .iter()
+            .cloned()
+            .map(AlertDelivery::open_alert_destination)
+            .collect::<Result<_, _>>()?;
         let needed = rules.iter().flat_map(|watched| {
             let scan = TopScan::new(&watched.rule.grouping, &watched.rule.filter);
             scan.selection().needed_columns().into_iter().chain(watched.rule.grouping.needed_columns())
@@ -99,15 +107,15 @@ impl AlertSink {
             rules,
             outlets,
             columns: columns.into_iter().collect(),
-            kept: KeptCounts::default(),
+            kept: SinkRecordCounts::default(),
             options,
         };
         sink.publish_counts();
         Ok(sink)
     }
 
-    /// Judges the windows that `close` returns for each rule, and hands their events to all places.
-    fn judge_windows(&mut self, close: impl Fn(&mut WatchedRule) -> Vec<ClosedWindow>) {
+    /// Judges the windows that `close` returns for each rule, and queues their events for all destinations.
+    fn judge_windows(&mut self, close: impl Fn(&mut AlertRuleState) -> Vec<ClosedWindow>) {
         let mut events = Vec::new();
         for rule in &mut self.rules {
             for window in close(rule) {
@@ -121,18 +129,18 @@ impl AlertSink {
         self.publish_counts();
     }
 
-    fn count_records(&mut self, records: &[FlowRecord], source: RecordMaker) {
+    fn count_records(&mut self, records: &[FlowRecord], source: RecordExporter) {
         let rows: Vec<_> =
             records.iter().map(|record| ExporterRow { record: record.clone(), source }).collect();
         let chunk = RowChunk::from_rows(&rows, &self.columns);
-        for WatchedRule { rule, windows, .. } in &mut self.rules {
+        for AlertRuleState { rule, windows, .. } in &mut self.rules {
             let scan = TopScan::new(&rule.grouping, &rule.filter);
             let rows = scan.selection().select_rows(&chunk);
             scan.count_chunk(&chunk, &rows, &mut |key: &[u8], has| windows.add_record(key, &has));
         }
     }
 
-    /// Judges the earliest windows of rules that have more groups than there is memory for.
+    /// Judges the earliest windows of the rules that have too many groups, which frees the memory of these groups.
     fn judge_early_windows(&mut self) {
         let bound = MAX_OPEN_GROUPS / self.rules.len().max(1);
         while self.rules.iter().any(|rule| rule.windows.open_groups() > bound) {
@@ -142,7 +150,8 @@ impl AlertSink {
         }
     }
 
-    /// Delivers the events to all places, even if one of them fails. Counts the failures and returns the first one.
+    /// Delivers the waiting events to all destinations, even if one of them fails. Counts the failures and
+    /// returns the first one.
     fn deliver_events(&mut self, now: Option<MonoTime>) -> Result<(), Error> {
         let mut done = Ok(());
         for outlet in &mut self.outlets {
@@ -171,7 +180,7 @@ impl AlertSink {
 }
 
 impl RecordSink for AlertSink {
-    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordExporter) -> Result<(), Error> {
         self.kept.count_offered(records);
         self.kept.count_stored_records(crate::sink::sum_carried(records));
         for portion in records.chunks(RECORDS_PER_CHECK) {
@@ -186,7 +195,7 @@ impl RecordSink for AlertSink {
             let now_ns = clock::wall_clock_ns();
             let until_ns = now_ns.saturating_sub(self.options.rules.delay.as_u64());
             self.judge_windows(|rule| {
-                rule.windows.limit_record_times(now_ns + MAX_CLOCK_DIFFERENCE.as_u64());
+                rule.windows.set_latest_record_time(now_ns + MAX_CLOCK_DIFFERENCE.as_u64());
                 rule.windows.close_until(until_ns)
             });
         }
@@ -197,9 +206,9 @@ impl RecordSink for AlertSink {
         Ok(())
     }
 
-    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+    fn close_sink(&mut self) -> (SinkRecordCounts, Result<(), Error>) {
         if self.options.is_live {
-            // No more records come, so there is no delay. The current window is not over, and is not judged.
+            // No more records come, so `delay` does not apply. The current window is incomplete and is not judged.
             let now_ns = clock::wall_clock_ns();
             self.judge_windows(|rule| rule.windows.close_until(now_ns));
         } else {
@@ -214,7 +223,7 @@ impl RecordSink for AlertSink {
         (self.kept, done)
     }
 
-    fn kept_counts(&self) -> KeptCounts {
+    fn kept_counts(&self) -> SinkRecordCounts {
         self.kept
     }
 }

@@ -1,25 +1,26 @@
-//! Sums of groups in windows of time. Pure.
+//! Totals of the groups of a rule in each time window. Does no I/O and reads no clock.
 //!
-//! A record counts in every window that it overlaps, with a share of its packets and bytes in proportion to the time.
-//! Its flow counts in the window in which it began.
+//! A record counts in every window that it overlaps: its packets and bytes are divided among the windows in proportion
+//! to the time. The flow counts only in the window in which the record begins.
 //!
-//! Invariant: the shares of a record add up to its sums. The share of a window that is over is left out, and the record
-//! is counted as late.
+//! Invariant: the shares of a record add up to the totals of the record. The share of a window that is already closed
+//! does not count, and the record counts as late.
 
 use crate::top::{GroupSum, GroupTotals};
 use packetrig_units::{Nanos, clamp_to_u64};
 use std::collections::{BTreeMap, HashMap};
 
-/// Limit for the windows of one record. A longer record counts in its latest windows only, and counts as late.
+/// Maximum number of windows in which one record counts. A longer record counts only in the latest of its windows,
+/// and counts as late.
 const MAX_WINDOWS_OF_RECORD: u64 = 10_000;
 
-/// The sums of the groups of a window, by key.
+/// The totals of the groups of a window, by the group's key.
 pub(super) type WindowGroups = HashMap<Box<[u8]>, GroupTotals>;
 
-/// A window that is over.
+/// A window that gets no more records and can be judged.
 #[derive(Debug, Default)]
 pub(super) struct ClosedWindow {
-    /// Number of whole windows from 1970 to the start of this one.
+    /// Number of whole windows from 1970 to the start of this window.
     pub(super) number: u64,
     pub(super) groups: WindowGroups,
 }
@@ -30,13 +31,13 @@ pub(super) struct AlertWindows {
     open: BTreeMap<u64, WindowGroups>,
     /// Groups in all open windows.
     open_groups: usize,
-    /// Number of the first window. Earlier ones are ignored, because they began before the sink was opened.
+    /// Number of the first window. Earlier windows are ignored, because they began before the sink was opened.
     first: u64,
-    /// Number of the next window to close. All earlier windows are over.
+    /// Number of the next window to close. All earlier windows are closed.
     next: u64,
-    /// Number of the last window in which a record may end. A record that ends later has a wrong clock.
+    /// Number of the last window in which a record may end. A record that ends later was made with a wrong clock.
     last: u64,
-    /// Records with a part that was left out, see [`Self::add_record`].
+    /// Records with a share that did not count, see [`Self::add_record`].
     pub(super) late_records: u64,
     /// Records that end after the window `last`, and are not counted.
     pub(super) future_records: u64,
@@ -68,8 +69,8 @@ impl AlertWindows {
         at_ns / self.length_ns
     }
 
-    /// Adds the shares of a record, or of one direction of it, to its group in each window. Shares of windows that are
-    /// over are left out.
+    /// Adds a record, or one direction of a record, to its group: each open window gets its share. The shares of closed
+    /// windows do not count.
     pub(super) fn add_record(&mut self, key: &[u8], has: &GroupSum) {
         let first_ns = has.first_ns;
         let last_ns = has.last_ns.max(first_ns);
@@ -84,7 +85,7 @@ impl AlertWindows {
         }
         for number in from..=ends {
             let span = (number.saturating_mul(self.length_ns), (number + 1).saturating_mul(self.length_ns));
-            // The last window gets the remainder, so that the shares add up.
+            // Shares are rounded down. The last window gets the remainder, so that the shares add up.
             let span = (span.0, if number == ends { u64::MAX } else { span.1 });
             let GroupTotals { flows, packets, bytes } = has.sum;
             let sum = GroupTotals {
@@ -107,8 +108,8 @@ impl AlertWindows {
         }
     }
 
-    /// Sets the latest time that records may have: a record that ends in a later window is not counted.
-    pub(super) fn limit_record_times(&mut self, at_ns: u64) {
+    /// From now on, a record does not count if it ends in a later window than the one at `at_ns`.
+    pub(super) fn set_latest_record_time(&mut self, at_ns: u64) {
         self.last = self.number_at(at_ns);
     }
 
@@ -134,7 +135,7 @@ impl AlertWindows {
         let mut closed = Vec::new();
         while self.next < end {
             let found = self.open.keys().next().copied().filter(|&number| number < end);
-            // Windows of files begin with the first record, so there is no empty window before it.
+            // The windows of records from files begin with the first record, so no empty window precedes it.
             let begins_with_records = self.next == 0 && self.first == 0;
             if found != Some(self.next) && !begins_with_records {
                 closed.push(ClosedWindow { number: self.next, groups: WindowGroups::new() });
@@ -151,8 +152,8 @@ impl AlertWindows {
     }
 }
 
-/// The part of a record's total in a span of time, if the rate was constant from the first to the last packet. A span
-/// that ends at `u64::MAX` gets the whole remainder, even of a record without a duration.
+/// Returns the share of a record's total in a time span, as if the rate was constant from the first to the last packet.
+/// A span that ends at `u64::MAX` gets the whole remainder, even of a record without a duration.
 fn share_in_span(total: u64, lasted: (u64, u64), span: (u64, u64)) -> u64 {
     let until_end = if span.1 == u64::MAX { total } else { share_until(total, lasted, span.1) };
     until_end - share_until(total, lasted, span.0)
@@ -214,7 +215,7 @@ mod tests {
         let closed = bytes_by_window(&windows.close_until(5000 * SECOND));
         assert_eq!(closed, [(10, 0), (100, 5), (101, 0)]);
         assert!(windows.close_until(5000 * SECOND).is_empty());
-        windows.limit_record_times(6000 * SECOND);
+        windows.set_latest_record_time(6000 * SECOND);
         windows.add_record(b"a", &record(7000, 7000, 5));
         assert_eq!((windows.future_records, windows.open_groups()), (1, 0));
     }

@@ -27,7 +27,7 @@ impl<T> From<Vec<T>> for CodedCells<T> {
 }
 
 impl<T> CodedCells<T> {
-    /// The value in a row.
+    /// The value in a row; `None` if there is no such row.
     pub fn get(&self, row: usize) -> Option<&T> {
         self.codes.get(row).map(|&code| &self.dictionary[code as usize])
     }
@@ -69,9 +69,9 @@ impl<T: Clone> DictionaryJoiner<T> {
         Self { dictionaries: Vec::new(), codes: Vec::with_capacity(rows) }
     }
 
-    /// Appends rows of a page.
+    /// Appends rows of a page. `codes` are indexes into `dictionary`; an index outside of it is an error.
     pub(super) fn append_codes(&mut self, dictionary: &Arc<[T]>, codes: &[u32]) -> ParquetResult<()> {
-        // The range is checked here once, so that no lookup can fail.
+        // The indexes are checked here once, so that no later lookup can fail.
         if codes.iter().any(|&code| code as usize >= dictionary.len()) {
             return Err(ParquetError::General("an index is beyond the end of its dictionary".into()));
         }
@@ -95,7 +95,7 @@ impl<T: Clone> DictionaryJoiner<T> {
     }
 
     pub(super) fn into_cells(self) -> CodedCells<T> {
-        // Nearly all chunks use a single dictionary, that of their column: then no value is copied.
+        // Nearly all chunks use a single dictionary. No value needs to be copied for them.
         let dictionary = match &self.dictionaries[..] {
             [(only, _)] => Arc::clone(only),
             several => several.iter().flat_map(|(dictionary, _)| dictionary.iter().cloned()).collect(),

@@ -21,7 +21,7 @@ pub(super) fn decode_hybrid(mut bytes: &[u8], width: u8, count: usize) -> Parque
         if head & 1 == 0 {
             let value =
                 read_number(&mut bytes, usize::from(width.div_ceil(8))).ok_or_else(damaged_page_error)?;
-            // An empty run would let a file keep the loop busy.
+            // A damaged page could consist of empty runs, which cost time and yield no values.
             if length == 0 {
                 return Err(damaged_page_error());
             }
@@ -48,7 +48,8 @@ fn unpack_bits(bytes: &[u8], width: u8, count: usize, numbers: &mut Vec<u32>) {
     numbers.extend((0..count).map(|at| {
         let bit = at * width;
         let window = zero_padded_u64_at(bytes, bit / 8);
-        // At most 32 bits follow at most 7 other bits: they are within the window. The mask leaves 32 bits.
+        // The number begins at most 7 bits after the start of the window and has at most 32 bits, so the window of 64
+        // bits contains it. The mask removes the bits of the next numbers.
         u32::try_from(window >> (bit % 8) & mask).unwrap_or(u32::MAX)
     }));
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// bounds the memory that a damaged page can take.
 const MAX_ROWS: usize = 1 << 24;
 
-/// A value of a byte column.
+/// A type of values that byte columns have: IP addresses, MAC addresses or texts.
 pub(crate) trait ByteValue: Clone + Default {
     /// Decodes the value from its bytes.
     fn from_bytes(bytes: &[u8]) -> ParquetResult<Self>;
@@ -25,7 +25,7 @@ where
 {
     fn from_bytes(bytes: &[u8]) -> ParquetResult<Self> {
         bytes.try_into().map_err(|_| {
-            ParquetError::General(format!("an address has {} bytes instead of {N}", bytes.len()))
+            ParquetError::General(format!("the length of an address is {} instead of {N} bytes", bytes.len()))
         })
     }
 }
@@ -55,7 +55,8 @@ pub(crate) struct PagedColumn<T> {
     pages: Box<dyn PageReader>,
     /// Length of each value in bytes; `None` if each value is stored after its own length.
     fixed_length: Option<usize>,
-    /// The column may have nulls. The last value of each dictionary is then the default value, which stands for a null.
+    /// True if the column may have nulls. The last value of each dictionary is then the default value, which
+    /// stands for a null.
     may_be_null: bool,
     dictionary: Arc<[T]>,
     /// The page that is being read; its rows from `next` on have not been read.
@@ -78,13 +79,13 @@ impl<T: ByteValue> PagedColumn<T> {
             pages,
             fixed_length: is_fixed.then_some(length),
             may_be_null,
-            // There may be no dictionary page before pages that have only nulls.
+            // Pages that have only nulls may come without a dictionary page.
             dictionary: to_dictionary(Vec::new(), may_be_null),
             current: DecodedPage { dictionary: Arc::from([]), codes: Vec::new(), next: 0 },
         }
     }
 
-    /// Reads the next rows.
+    /// Reads the next rows. Fails if the column has fewer rows left.
     pub(crate) fn read_rows(&mut self, rows: usize) -> ParquetResult<CodedCells<T>> {
         let mut joiner = DictionaryJoiner::with_capacity(rows);
         let mut left = rows;
@@ -98,7 +99,7 @@ impl<T: ByteValue> PagedColumn<T> {
         Ok(joiner.into_cells())
     }
 
-    /// Skips the next rows. A page that is skipped as a whole is not decoded.
+    /// Skips the next rows. Fails if the column has fewer rows left. A page that is skipped as a whole is not decoded.
     pub(crate) fn skip_rows(&mut self, mut rows: usize) -> ParquetResult<()> {
         let page = &mut self.current;
         let here = rows.min(page.codes.len() - page.next);
@@ -171,7 +172,7 @@ impl<T: ByteValue> PagedColumn<T> {
         let given = if self.may_be_null { levels.iter().filter(|level| **level == 1).count() } else { rows };
         let (dictionary, codes) = match encoding {
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
-                // A page that has only nulls may have no byte with the width.
+                // The first byte is the bit width of the indexes. A page that has only nulls may lack it.
                 let (width, packed) = values.split_first().unwrap_or((&0, &[]));
                 (Arc::clone(&self.dictionary), decode_hybrid(packed, *width, given)?)
             }
@@ -186,7 +187,8 @@ impl<T: ByteValue> PagedColumn<T> {
 
     /// Decodes values in the encoding PLAIN: one directly after the other.
     fn decode_plain_values(&self, mut bytes: &[u8], count: usize) -> ParquetResult<Vec<T>> {
-        // Every value takes at least one byte (an empty word has four bytes of length), so this bounds the allocation.
+        // Every value takes at least one byte: even before an empty word there are four bytes with its length. So the
+        // size of the page bounds the allocation.
         let mut values = Vec::with_capacity(count.min(bytes.len()));
         for _ in 0..count {
             let length = if let Some(length) = self.fixed_length {
@@ -204,7 +206,7 @@ impl<T: ByteValue> PagedColumn<T> {
     }
 }
 
-/// Makes a dictionary of the values. If the column may have nulls, the default value comes last and stands for them.
+/// Makes a dictionary of the values. If the column may have nulls, the default value comes last and stands for nulls.
 fn to_dictionary<T: ByteValue>(mut values: Vec<T>, may_be_null: bool) -> Arc<[T]> {
     if may_be_null {
         values.push(T::default());
@@ -212,7 +214,7 @@ fn to_dictionary<T: ByteValue>(mut values: Vec<T>, may_be_null: bool) -> Arc<[T]
     values.into()
 }
 
-/// Inserts a code for each null: that of the last value of the dictionary.
+/// Inserts a code for each null: the index of the last value of the dictionary.
 fn insert_null_codes<T>(dictionary: &[T], codes: Vec<u32>, levels: &[u32]) -> Vec<u32> {
     let null = u32::try_from(dictionary.len() - 1).unwrap_or(u32::MAX);
     let mut given = codes.into_iter();

@@ -6,7 +6,7 @@ use crate::http::{HttpRequest, post_request};
 use packetrig_units::text::{encode_url_part, one_line};
 
 const CLICKHOUSE_HTTP_PORT: u16 = 8123;
-/// Maximum number of characters of an answer that are shown.
+/// Maximum number of characters of an answer that an error message quotes.
 const MAX_SHOWN_ANSWER_CHARACTERS: usize = 300;
 
 pub(super) fn post_body(
@@ -30,7 +30,7 @@ pub(super) fn post_body(
         .map_err(Error::network(&peer))?;
     match answer.status {
         // ClickHouse may fail after it has sent status 200: then the answer has this header.
-        Some(200) if !answer.head.contains("X-ClickHouse-Exception-Code") => Ok(()),
+        Some(200) if !answer.has_header("X-ClickHouse-Exception-Code") => Ok(()),
         Some(status) => {
             let shown = one_line(answer.body.trim(), MAX_SHOWN_ANSWER_CHARACTERS);
             Err(Error::Refused {

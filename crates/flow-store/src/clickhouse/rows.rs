@@ -110,7 +110,7 @@ fn append_value(kind: ElementKind, value: ElementValue<'_>, bytes: &mut Vec<u8>)
         ElementValue::Word(word) => append_text(word, bytes),
         ElementValue::Fields(fields) => {
             let mut text = String::new();
-            // Most records have no other fields: an empty text is shorter than `{}`.
+            // Most records have no fields without a column: an empty text is shorter than `{}`.
             if !fields.is_empty() {
                 fields.append_json(&mut text);
             }
@@ -138,14 +138,14 @@ fn append_text(text: &str, bytes: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RecordMaker;
+    use crate::RecordExporter;
     use crate::sample::{THIRTEEN, record};
 
     #[test]
     fn rows_have_the_widths_of_their_columns() {
         let bytes = encode_rows(&[ExporterRow {
             record: record(3),
-            source: RecordMaker { exporter: [9; 16], domain: 7 },
+            source: RecordExporter { exporter: [9; 16], domain: 7 },
         }]);
         let width = |column: &FlowColumn| match column.kind {
             ElementKind::Unsigned(bits) => usize::from(bits / 8),

@@ -42,9 +42,9 @@ fn server(answers: &'static [&'static str]) -> (ClickHouseOptions, JoinHandle<Ve
 const FINE: &str = "HTTP/1.0 200 OK\r\n\r\n";
 const BUSY: &str = "HTTP/1.0 503 Busy\r\n\r\ncome back later";
 
-fn offered(options: ClickHouseOptions) -> (KeptCounts, Result<(), Error>) {
+fn offered(options: ClickHouseOptions) -> (SinkRecordCounts, Result<(), Error>) {
     let mut sink = ClickHouseSink::new(options).unwrap();
-    sink.write_records(&records(10), RecordMaker::default()).unwrap();
+    sink.write_records(&records(10), RecordExporter::default()).unwrap();
     let (kept, done) = sink.close_sink();
     assert!(kept.is_balanced() && kept.waiting == CarriedRecords::default());
     (kept, done)

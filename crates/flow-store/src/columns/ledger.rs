@@ -1,24 +1,24 @@
 //! The columns of a stored ledger, and the conversion of stored values back to a ledger.
 
-use crate::RecordMaker;
+use crate::RecordExporter;
 use packetrig_flow::element::{ElementKind, ElementValue};
 use packetrig_flow::{CarriedRecords, IgnoredReason, MeterLedger};
 
-/// A ledger at one time, and the meter that it belongs to.
+/// The packet counts (ledger) of a meter at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerRow {
     /// Time, nanoseconds since 1970.
     pub at_ns: u64,
-    pub source: RecordMaker,
+    pub source: RecordExporter,
     pub ledger: MeterLedger,
 }
 
-/// A column of the ledger table. A number that some sources do not count can be absent.
+/// A column of the ledger table. Numbers that some capture sources do not count are optional.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerColumn {
     pub name: &'static str,
     pub kind: ElementKind,
-    /// The value can be absent.
+    /// True if the value may be absent (null).
     pub optional: bool,
     pub value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
 }
@@ -140,7 +140,7 @@ pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
 /// Makes a ledger of the numbers that `value` returns for the names of columns. A number that is missing becomes zero,
 /// or stays absent if its column is optional.
 pub fn ledger_from_numbers(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
-    // Numbers are found by name: files of earlier versions lack the newer ones.
+    // Numbers are found by the name of the column, because files of earlier versions lack the newer columns.
     let mut ledger = MeterLedger::default();
     let capture = &mut ledger.capture;
     capture.arrived = value("captureArrived");
@@ -228,7 +228,7 @@ mod tests {
         }
         fill(&mut json, &mut next);
         let ledger: MeterLedger = serde_json::from_value(json).unwrap();
-        let row = LedgerRow { at_ns: 5, source: RecordMaker::default(), ledger };
+        let row = LedgerRow { at_ns: 5, source: RecordExporter::default(), ledger };
         let named: BTreeMap<_, _> = ledger_columns()
             .filter_map(|column| match (column.value)(&row) {
                 Some(ElementValue::Number(number)) => Some((column.name, number)),

@@ -53,8 +53,8 @@ impl JoinedRows {
         Ok(())
     }
 
-    /// Encodes the rows as one row group and removes them. Like in all row groups, they are in the order
-    /// of their first column.
+    /// Encodes the rows as one row group and removes them from memory. Like in all row groups, the rows are
+    /// sorted by the first column, a time.
     pub(super) fn take_encoded_group(&mut self) -> std::result::Result<EncodedGroup, Error> {
         let columns = std::mem::take(&mut self.columns);
         let mut order: Vec<usize> = (0..std::mem::take(&mut self.count)).collect();
@@ -133,7 +133,7 @@ fn column_kind_error() -> ParquetError {
     ParquetError::General("a column has a different type than in this version of packetrig".into())
 }
 
-/// Reads exactly `rows` values.
+/// Appends the next `rows` values of a column to `into`. Fails if the column has fewer.
 fn read_values<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
     rows: usize,
@@ -152,7 +152,7 @@ fn read_values<T: DataType>(
             ));
         }
         let mut values = values.drain(..);
-        // Columns that are never null have no levels.
+        // Columns that are never null have no definition levels.
         if levels.is_empty() {
             into.extend(values.map(Some));
         } else {

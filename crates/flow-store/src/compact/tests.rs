@@ -5,13 +5,13 @@ use crate::progress::{KilledCollectorRecords, ProgressFile, StoredProgress};
 use crate::recover::recover_files;
 use crate::sample::{foreign_record, record};
 use crate::scan::{list_flow_files, scan_records};
-use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 use packetrig_flow::{FlowRecord, MeterLedger};
 use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime};
 
 const MOST: u64 = 64 << 20;
-const MAKER: RecordMaker = RecordMaker { exporter: [7; 16], domain: 3 };
+const MAKER: RecordExporter = RecordExporter { exporter: [7; 16], domain: 3 };
 
 fn store(directory: &Path, records: &[FlowRecord]) {
     let mut sink = ParquetSink::new(ParquetOptions::new(directory)).unwrap();
@@ -108,7 +108,7 @@ fn readers_see_each_record_once_at_each_step() {
         let before = rows_of(directory.path());
         let mut found = FinishedFiles::default();
         found.rescan(directory.path()).unwrap();
-        let ((table, partition), files) = files_by_partition(found)
+        let ((table, partition), files) = group_files_by_partition(found)
             .into_iter()
             .find(|((table, _), _)| *table == WritableTable::Flows)
             .unwrap();
@@ -140,8 +140,10 @@ fn files_of_an_unfinished_replacement_are_not_joined_again() {
     let before = rows_of(directory.path());
     let mut found = FinishedFiles::default();
     found.rescan(directory.path()).unwrap();
-    let ((table, partition), files) =
-        files_by_partition(found).into_iter().find(|((table, _), _)| *table == WritableTable::Flows).unwrap();
+    let ((table, partition), files) = group_files_by_partition(found)
+        .into_iter()
+        .find(|((table, _), _)| *table == WritableTable::Flows)
+        .unwrap();
     let place = directory.path().join(table.name());
     let set = PartitionFileSet { table, place: place.clone(), partition: &partition, files: &files };
     set.join_files(&mut CompactedFiles::default(), &mut |step| step != ReplacementStep::Named).unwrap();
@@ -184,7 +186,7 @@ fn file_removed_meanwhile_does_not_come_back() {
     store_some(directory.path());
     let mut found = FinishedFiles::default();
     found.rescan(directory.path()).unwrap();
-    let ((table, partition), files) = files_by_partition(found).into_iter().next().unwrap();
+    let ((table, partition), files) = group_files_by_partition(found).into_iter().next().unwrap();
     let set = PartitionFileSet {
         table,
         place: directory.path().join(table.name()),

@@ -1,4 +1,4 @@
-//! One condition on a value of a record: a column, some bits of it, or a value that follows from several columns.
+//! One condition on a value of a record: a column, some bits of a column, or a value computed from several columns.
 
 use super::ranges::{RangeSet, ValueRange};
 use crate::cells::ColumnCells;
@@ -33,12 +33,12 @@ pub(crate) enum ConditionOperand {
     Duration {
         unit_ns: u64,
     },
-    /// A count divided by the duration, as a whole number; zero without a duration.
+    /// A count times `factor`, divided by the duration in seconds, rounded down; zero if the duration is zero.
     PerSecond {
         column: &'static str,
         factor: u64,
     },
-    /// One count divided by another; zero if the divisor is zero.
+    /// One count divided by another, rounded down; zero if the divisor is zero.
     Ratio {
         of: &'static str,
         per: &'static str,
@@ -50,7 +50,7 @@ pub(crate) enum ConditionOperand {
     },
 }
 
-/// The test of a value.
+/// The test that a value has to pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ValueTest {
     Values(RangeSet),
@@ -86,7 +86,7 @@ impl ConditionOperand {
         }
     }
 
-    /// The same value for the reverse direction.
+    /// The operand that has the same meaning for the reverse direction.
     fn to_reversed(self) -> Self {
         match self {
             Self::Column(column) => Self::Column(counterpart_column(column)),
@@ -107,7 +107,7 @@ impl ConditionOperand {
     }
 
     /// Finds the operand's columns in a chunk, once for all rows.
-    pub(crate) fn operand_cells(self, chunk: &RowChunk) -> OperandCells<'_> {
+    pub(crate) fn find_operand_columns(self, chunk: &RowChunk) -> OperandCells<'_> {
         match self {
             Self::Column(column) => {
                 OperandCells::Bits { cells: chunk.column(column), shift: 0, mask: u64::MAX }
@@ -140,7 +140,7 @@ pub(crate) enum OperandCells<'a> {
     Difference { of: &'a ColumnCells, less: &'a ColumnCells },
 }
 
-/// The columns of start and end in a chunk.
+/// The columns with the start and the end of flows, in a chunk.
 pub(crate) struct FlowLifetime<'a> {
     start: &'a ColumnCells,
     end: &'a ColumnCells,
@@ -180,7 +180,7 @@ impl OperandCells<'_> {
         }
     }
 
-    /// The value as a number. Addresses become numbers that keep their order.
+    /// The value in a row as a number. Addresses become numbers in the same order.
     pub(crate) fn wide_value_at(&self, row: usize) -> u128 {
         match self {
             Self::Bits { cells: cells @ ColumnCells::Addresses(_), .. } => {
@@ -196,7 +196,7 @@ impl OperandCells<'_> {
     }
 }
 
-/// A count times a factor, divided by a time, as a whole number. A rate without a time is zero, as in nfdump.
+/// Returns `count` times `factor` per second, rounded down; zero if the duration is zero, as in nfdump.
 pub(crate) fn per_second(count: u64, factor: u64, duration_ns: u64) -> u64 {
     if duration_ns == 0 {
         return 0;
@@ -235,12 +235,12 @@ impl FlowCondition {
 
     /// Removes the rows for which the condition does not hold.
     pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
-        // The common case, on a whole column without a branch per row.
+        // The common case: a whole column is tested, without a branch for each row.
         if let (ValueTest::Values(set), ConditionOperand::Column(column)) = (&self.test, self.operand) {
             retain_values(chunk.column(column), set, rows);
             return;
         }
-        let operand = self.operand.operand_cells(chunk);
+        let operand = self.operand.find_operand_columns(chunk);
         match &self.test {
             ValueTest::Values(set) => filter_rows(rows, |row| set.contains(operand.value_at(row).into())),
             ValueTest::AllFlags(mask) => filter_rows(rows, |row| operand.value_at(row) & mask == *mask),
@@ -262,7 +262,7 @@ impl FlowCondition {
             ValueTest::AllFlags(mask) => {
                 column_bounds(group, column).is_none_or(|bounds| bounds.greatest >= u128::from(*mask))
             }
-            // The bounds of a column do not help with single bits or words of a dictionary.
+            // The bounds of a column say nothing about single bits. Bounds of words are not used.
             ValueTest::NoFlags(_) | ValueTest::Word(_) | ValueTest::NotWord(_) => true,
         }
     }
@@ -290,7 +290,8 @@ pub(super) fn mac_number(mac: [u8; 6]) -> u64 {
     mac.into_iter().fold(0, |number, byte| number << 8 | u64::from(byte))
 }
 
-/// The least and greatest value of a column in a row group, if the file has them. A missing column is zero, and so is a null.
+/// The least and greatest value of a column in a row group, if the file has them. A missing column and a
+/// null count as zero.
 fn column_bounds(group: &RowGroupMetaData, name: &str) -> Option<ValueRange> {
     let Some(column) = group.columns().iter().find(|column| column.column_path().parts() == [name]) else {
         return Some(ValueRange::from_value(0));

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// An error in a filter expression: its position, its reason, and the possible values there.
+/// An error in a filter expression: where it is, what is wrong, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
-    /// The line with the error, shortened around it.
+    /// The part of the line around the error.
     line: String,
     line_number: usize,
-    /// Characters of the line before the error.
+    /// Number of characters of `line` before the error.
     before: usize,
     /// Number of characters to underline.
     width: usize,
@@ -48,7 +48,7 @@ impl FilterError {
             line_number: text[..from].matches('\n').count() + 1,
             before: text[first..from].chars().count(),
             width: text[from..until.min(end).max(from)].chars().count().max(1),
-            // Both texts may quote the filter.
+            // Both texts may quote the filter, which may have control characters.
             what: as_single_line(&what.into()),
             help: as_single_line(&help.into()),
         }

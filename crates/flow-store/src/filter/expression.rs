@@ -16,8 +16,8 @@ pub(super) enum FilterExpression {
 }
 
 impl FilterExpression {
-    /// The condition that all parts hold. The cheapest part is tested first, so that the expensive parts
-    /// test fewer rows.
+    /// Makes an expression that holds if all parts hold. The cheapest part is tested first, so that the
+    /// expensive parts test fewer rows.
     pub(super) fn conjunction_of_parts(mut parts: Vec<Self>) -> Self {
         parts.sort_by_key(Self::cost);
         Self::All(parts)
@@ -38,7 +38,7 @@ impl FilterExpression {
         match self {
             Self::One(condition) => Self::One(condition.to_negated()),
             Self::Field(condition) => Self::Field(condition.to_negated()),
-            // De Morgan: the parts are negated, and *and* and *or* change places.
+            // De Morgan: the parts are negated, and *and* and *or* are exchanged.
             Self::All(parts) => Self::Any(parts.iter().map(Self::to_negated).collect()),
             Self::Any(parts) => Self::All(parts.iter().map(Self::to_negated).collect()),
         }
@@ -48,7 +48,7 @@ impl FilterExpression {
     pub(super) fn to_reversed(&self) -> Self {
         match self {
             Self::One(condition) => Self::One(condition.to_reversed()),
-            // Other fields belong to the record as a whole.
+            // The fields of `otherFields` belong to both directions.
             Self::Field(_) => self.clone(),
             Self::All(parts) => Self::All(parts.iter().map(Self::to_reversed).collect()),
             Self::Any(parts) => Self::Any(parts.iter().map(Self::to_reversed).collect()),

@@ -15,22 +15,22 @@ use serde_json::{Map, Value};
 /// The column with all fields that have no separate column.
 pub(super) const OTHER_FIELDS: &str = "otherFields";
 
-/// A field without a column, as `otherFields` names it.
+/// A field of records for conditions such as `field natEvent`, under its name in `otherFields`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldName {
     pub(super) name: String,
-    /// Where records have the field. A [`FieldCondition`] is only made for fields in `otherFields`.
+    /// Where records store the field. A [`FieldCondition`] is only made for fields in `otherFields`.
     pub(super) place: FieldPlace,
     kind: DataKind,
 }
 
-/// The test of a field.
+/// The test that a field has to pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FieldTest {
     Present,
-    /// Any of these numbers; see [`FieldName::value_number`].
+    /// The field must have one of these numbers, see [`FieldName::value_number`].
     Values(RangeSet),
-    /// Any of these texts, which are in lower case and sorted.
+    /// The field must have one of these texts, which are in lower case and sorted.
     Texts(Vec<String>),
 }
 
@@ -39,7 +39,7 @@ pub(super) enum FieldTest {
 pub(super) struct FieldCondition {
     pub(super) field: FieldName,
     pub(super) test: FieldTest,
-    /// The condition holds for records that do not pass the test, including records without the field.
+    /// True if the condition holds for records that do not pass the test, including records without the field.
     pub(super) is_negated: bool,
 }
 
@@ -48,14 +48,14 @@ impl FieldCondition {
         Self { is_negated: !self.is_negated, ..self.clone() }
     }
 
-    /// Removes the rows for which the test does not hold.
+    /// Removes the rows for which the condition does not hold.
     pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         let fields = chunk.column(OTHER_FIELDS);
         rows.retain(|&row| self.field.passes_test(fields.word_at(row), &self.test) != self.is_negated);
     }
 
     /// Returns whether the condition may hold for a row of a row group. A condition that is not negated cannot hold if
-    /// no record of the group has other fields.
+    /// `otherFields` is empty in all rows of the group.
     pub(super) fn may_match_group(&self, group: &RowGroupMetaData) -> bool {
         let column = group.columns().iter().find(|column| column.column_path().parts() == [OTHER_FIELDS]);
         let greatest = column.map(|column| column.statistics().and_then(Statistics::max_bytes_opt));
@@ -92,7 +92,7 @@ impl FieldName {
         matches!(self.kind, DataKind::Text | DataKind::Bytes)
     }
 
-    /// Examples of its values, for messages.
+    /// Examples of what may follow the field, for error messages.
     pub(super) const fn example_values(&self) -> &'static str {
         match self.kind {
             DataKind::Unsigned => "`5`, `> 10k`, `in [3 5]`",
@@ -106,13 +106,13 @@ impl FieldName {
         }
     }
 
-    /// Returns whether values have an order.
+    /// Returns whether the values can be compared with `<` and `>`.
     pub(super) const fn has_ordered_values(&self) -> bool {
         matches!(self.kind, DataKind::Unsigned | DataKind::Signed | DataKind::Float)
     }
 
-    /// Returns the values that a word of a filter stands for, as numbers in the order of the field's kind; `None` if
-    /// the word is not valid.
+    /// Converts a word of a filter to a range of numbers, which have the same order as the field's values. Returns
+    /// `None` if the word is not a value of the field's kind.
     pub(super) fn parse_value(&self, word: &str) -> Option<ValueRange> {
         match self.kind {
             DataKind::Unsigned => {
@@ -140,8 +140,8 @@ impl FieldName {
         }
     }
 
-    /// Returns whether a record with these other fields passes a test. If the field occurs several times, one of
-    /// its values has to pass.
+    /// Returns whether a record passes a test. `fields` is the text of its column `otherFields`. If the field occurs
+    /// several times, one of its values has to pass.
     pub(super) fn passes_test(&self, fields: &str, test: &FieldTest) -> bool {
         // Most records do not have the field, and a search for its name is faster than parsing the text.
         if !fields.contains(&self.name) {
@@ -164,7 +164,7 @@ impl FieldName {
         name.strip_prefix(&self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
     }
 
-    /// Returns a stored value as a number in the order of the field's kind; `None` if the value is not of that kind.
+    /// Converts a stored value to a number, with the same order as the field's values; `None` if it has another kind.
     fn value_number(&self, value: &Value) -> Option<u128> {
         match self.kind {
             DataKind::Unsigned => value.as_u64().map(u128::from),
@@ -182,7 +182,7 @@ const fn ordered_from_signed(number: i64) -> u128 {
     (number.cast_unsigned() ^ 1 << 63) as u128
 }
 
-/// A float as a number that keeps its order.
+/// Converts a float to an unsigned number with the same order.
 fn ordered_from_float(number: f64) -> u128 {
     // IEEE 754: the bits of positive numbers are in their order, and those of negative ones in the opposite order. Zero has two
     // encodings, which must be equal here.

@@ -32,7 +32,7 @@ const MAX_TEXT: usize = 1 << 20;
 const MAX_DEPTH: usize = 64;
 /// Maximum number of conditions; a list counts as one.
 const MAX_CONDITIONS: usize = 1024;
-/// Words of the longest term.
+/// Number of words of the longest term.
 const MAX_TERM_WORDS: usize = 3;
 const TCP: u128 = 6;
 const ADDRESS_COLUMNS: [&str; 2] = ["sourceIPv6Address", "destinationIPv6Address"];
@@ -80,7 +80,7 @@ struct FilterParser<'a> {
 
 /// The subject of a condition: a term of [`FILTER_TERMS`], a column or a field.
 struct FilterSubject {
-    /// The words of the user.
+    /// The term in lower case, or the name of the column or field.
     phrase: String,
     syntax: TermSyntax,
     operands: Vec<ConditionOperand>,
@@ -88,10 +88,10 @@ struct FilterSubject {
     field: Option<FieldName>,
 }
 
-/// The values that a condition asks for.
+/// The values that satisfy a condition.
 struct WantedValues {
     set: RangeSet,
-    /// All other values are wanted instead.
+    /// True if all values outside of `set` satisfy the condition instead.
     is_negated: bool,
 }
 
@@ -120,7 +120,7 @@ impl FilterSubject {
             let ElementKind::Unsigned(bits) = find_column(name)?.kind else { return None };
             Some(bits)
         });
-        // The columns have different widths: a value that fits one of them is allowed.
+        // The columns have different widths. A value is allowed if the widest column can have it.
         let widest = bits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
         Some((1 << widest) - 1)
     }
@@ -203,7 +203,7 @@ impl<'a> FilterParser<'a> {
     }
 
     fn parse_parenthesised(&mut self) -> Result<FilterExpression, FilterError> {
-        // The parser calls itself only through parentheses, so this bounds the stack for any text.
+        // The parser calls itself only through parentheses, so `MAX_DEPTH` bounds the stack for any text.
         let open = self.next_token();
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -287,7 +287,7 @@ impl<'a> FilterParser<'a> {
         Ok(FilterSubject { phrase, syntax: syntax_for_kind(column.kind), operands, field: None })
     }
 
-    /// The next `count` words, in lower case.
+    /// The next `count` words, in lower case; `None` if one of the next tokens is not a word.
     fn peek_phrase(&self, count: usize) -> Option<String> {
         let tokens = self.tokens.get(self.next..self.next + count)?;
         let is_word = tokens.iter().all(|token| token.kind == TokenKind::Word);
@@ -336,7 +336,8 @@ fn supported_phrases() -> impl Iterator<Item = &'static str> {
     FILTER_TERMS.iter().flat_map(|term| term.phrases).copied()
 }
 
-/// Holds if the greatest TTL is known and equals the least one. Files have zeros where an exporter sends no TTLs.
+/// Makes the condition that the greatest TTL is known and equals the least one. The TTL is stored as 0 if
+/// the exporter sends none.
 fn same_ttl_expression(subject: &FilterSubject) -> FilterExpression {
     let known = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
     let none = RangeSet::new(vec![ValueRange::from_value(0)]);
@@ -346,8 +347,8 @@ fn same_ttl_expression(subject: &FilterSubject) -> FilterExpression {
     )
 }
 
-/// Holds if one of the addresses is IPv6. Flows of protocols below IP have zeros as addresses, and belong to neither
-/// version.
+/// Makes the condition that one of the addresses is IPv6. Flows of protocols below IP have zeros as addresses, and
+/// belong to neither version.
 fn one_end_ipv6_expression() -> FilterExpression {
     let some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
     let has_address = ADDRESS_COLUMNS

@@ -3,11 +3,11 @@
 use crate::rows::filter_rows;
 use packetrig_units::clamp_to_u64;
 
-/// Sorted ranges, which neither overlap nor touch.
+/// A set of values: sorted ranges, which neither overlap nor touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RangeSet(Vec<ValueRange>);
 
-/// From the least to the greatest value, both inside.
+/// All values from `least` to `greatest`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ValueRange {
     pub(crate) least: u128,

@@ -1,4 +1,4 @@
-//! The terms of filters: one list for the parser, its messages and the book.
+//! The terms of filters: one list for the parser, its error messages and the documentation.
 
 use super::condition::ConditionOperand;
 use crate::names::NameKind;
@@ -8,16 +8,16 @@ use crate::names::NameKind;
 pub struct FilterTerm {
     /// Spellings; the first one is preferred.
     pub phrases: &'static [&'static str],
-    /// Difference from nfdump's form.
+    /// How the term differs from nfdump's.
     pub nfdump: NfdumpRelation,
-    /// Description of the tested value, for the book.
+    /// Description of the tested value, for the documentation; empty if the phrase says it.
     pub meaning: &'static str,
     pub(super) syntax: TermSyntax,
-    /// The values that the term tests. The condition holds if one of them passes.
+    /// The values that the term tests. The condition holds if one of these values passes its test.
     pub(super) operands: &'static [ConditionOperand],
 }
 
-/// Relation of a term to nfdump's.
+/// How a term of packetrig relates to nfdump's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfdumpRelation {
     Same,
@@ -27,7 +27,7 @@ pub enum NfdumpRelation {
     Unknown,
 }
 
-/// Syntax behind the words of a term.
+/// What may follow the words of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermSyntax {
     /// No operand; the condition holds for every record.
@@ -36,11 +36,11 @@ pub enum TermSyntax {
     Version4,
     /// No operand; one of the addresses is IPv6.
     Version6,
-    /// A number, a comparison with one, or a list.
+    /// A number, a comparison with a number, or a list of numbers.
     Number,
     /// A number as in [`Self::Number`], with the suffixes `k`, `m`, `g` and `t` for powers of a thousand.
     Count,
-    /// A length of time in milliseconds, or with its unit.
+    /// A length of time: a number of milliseconds, or a number with a unit.
     Time,
     /// A point in time: a date, or a date and time of UTC, or nanoseconds since 1970.
     Moment,
@@ -53,11 +53,11 @@ pub enum TermSyntax {
     /// Letters of flags, or a number.
     Flags,
     Word,
-    /// A number; the protocol has to be ICMP.
+    /// A number; the protocol has to be ICMP or ICMPv6.
     Icmp,
     /// No operand; all packets had the same TTL.
     SameTtl,
-    /// The name of a field, then a value as its kind requires.
+    /// The name of a field, and optionally a value of the field's kind.
     Field,
     /// Countries as two letters, from a file of names.
     Country,
@@ -155,7 +155,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "inet" "ipv4", Same, Version4, [], "both addresses are IPv4";
     "inet6" "ipv6", Same, Version6, [], "one of the addresses is IPv6; a record without addresses is of neither version";
     "proto" "protocol", SameBut("nfdump knows more names; numbers are the same"), Protocol,
-        [column("protocolIdentifier")], "the protocol in IP";
+        [column("protocolIdentifier")], "the IP protocol";
     "ip" "host" "net", SameBut("nfdump also resolves host names; packetrig takes addresses only"), Address,
         [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "source or destination";
     "src ip" "src host" "src net", Same, Address, [column(SOURCE_ADDRESS_COLUMN)], "the source: the end that sent, or was seen first";
@@ -171,7 +171,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
         "TCP, and all these flags were seen; after `not`: none of them; after `=`: exactly these flags";
     "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "like `flags`, for the flags on the way back";
     "tos" "src tos", Same, Number, [column("ipClassOfService")], "type of service";
-    "dst tos", Same, Number, [column("postIpClassOfService")], "type of service behind the exporter";
+    "dst tos", Same, Number, [column("postIpClassOfService")], "type of service after the exporter";
     "ttl", Same, Number, [column(MIN_TTL_COLUMN), column(MAX_TTL)], "the least or the greatest TTL";
     "min ttl", Same, Number, [column(MIN_TTL_COLUMN)], "";
     "max ttl", Same, Number, [column(MAX_TTL)], "";
@@ -182,7 +182,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "last seen", SameBut("nfdump takes local time"), Moment, [column("flowEndNanoseconds")], "the time of the last packet";
     "packets" "in packets", Same, Count, [column(PACKETS_COLUMN)], "packets from source to destination";
     "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets on the way back";
-    "bytes" "in bytes", Same, Count, [column(OCTETS_COLUMN)], "bytes of IP from source to destination";
+    "bytes" "in bytes", Same, Count, [column(OCTETS_COLUMN)], "bytes of IP packets from source to destination";
     "out bytes", Same, Count, [column("reverseOctetDeltaCount")], "bytes on the way back";
     "duration", SameBut("nfdump takes milliseconds only"), Time, [ConditionOperand::DURATION_MILLIS], "time from the first to the last packet";
     "pps", Same, Count, [ConditionOperand::PerSecond { column: PACKETS_COLUMN, factor: 1 }],
@@ -194,8 +194,8 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "out if", Same, Number, [column("egressInterface")], "interface where the flow went out";
     "vlan", Same, Number, [column("dot1qVlanId"), column("postVlanId")], "either VLAN";
     "src vlan", Same, Number, [column("dot1qVlanId")], "outermost VLAN";
-    "dst vlan", Same, Number, [column("postVlanId")], "VLAN behind the exporter";
-    "inner vlan", Unknown, Number, [column("dot1qCustomerVlanId")], "the VLAN inside the outermost";
+    "dst vlan", Same, Number, [column("postVlanId")], "VLAN after the exporter";
+    "inner vlan", Unknown, Number, [column("dot1qCustomerVlanId")], "the VLAN inside the outermost one";
     "as", Same, Number, [column("bgpSourceAsNumber"), column("bgpDestinationAsNumber")], "either AS";
     "src as", Same, Number, [column("bgpSourceAsNumber")], "";
     "dst as", Same, Number, [column("bgpDestinationAsNumber")], "";
@@ -204,11 +204,11 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "exporter ip" "exporter net" "router ip" "router net", SameBut("nfdump takes no lists"), Address, [column("exporterIPv6Address")], "the exporter";
     "observation domain id", Same, Number, [column("observationDomainId")], "observation domain of the exporter";
     "nat ip" "nat net" "xip" "nip" "xnet", Same, Address, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])],
-        "either address behind NAT";
+        "either address after NAT";
     "src nat ip" "src nat net" "src xip" "src nip" "src xnet", Same, Address, [column(NAT_ADDRESS_COLUMNS[0])], "";
     "dst nat ip" "dst nat net" "dst xip" "dst nip" "dst xnet", Same, Address, [column(NAT_ADDRESS_COLUMNS[1])], "";
     "nat port" "xport" "nport", Same, Number, [column("postNAPTSourceTransportPort"), column("postNAPTDestinationTransportPort")],
-        "either port behind NAT";
+        "either port after NAT";
     "src nat port" "src xport" "src nport", Same, Number, [column("postNAPTSourceTransportPort")], "";
     "dst nat port" "dst xport" "dst nport", Same, Number, [column("postNAPTDestinationTransportPort")], "";
     "tun ip" "tun net" "tunip", Same, Address,
@@ -217,7 +217,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "dst tun ip" "dst tun net" "dst tunip", Same, Address, [column("outerDestinationIPv6Address")], "";
     "tunnel", Unknown, Word, [column("tunnelKind")], "`ip`, `gre`, `vxlan`, `gtp-u`, `geneve`";
     "tunnel id", Unknown, Number, [column("layer2SegmentId")], "VXLAN or Geneve network, GTP tunnel, GRE key";
-    "mac", SameBut("nfdump also looks at the two MAC addresses behind the exporter"), Mac,
+    "mac", SameBut("nfdump also looks at the two MAC addresses after the exporter"), Mac,
         [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";
     "in mac", Same, Mac, [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";
     "in src mac" "src mac", Same, Mac, [column("sourceMacAddress")], "";
@@ -234,7 +234,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
         [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "[country](#names) of either end";
     "src country" "src geo", SameBut("see `country`"), Country, [column(SOURCE_ADDRESS_COLUMN)], "";
     "dst country" "dst geo", SameBut("see `country`"), Country, [column(DESTINATION_ADDRESS_COLUMN)], "";
-    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])], "country of either address behind NAT";
+    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])], "country of either address after NAT";
     "src nat country" "src nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0])], "";
     "dst nat country" "dst nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[1])], "";
     "asn", Unknown, Asn, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "autonomous system of either address; \
@@ -250,7 +250,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "if name", Unknown, Interface, [column("ingressInterface"), column("egressInterface")], "name of either interface";
     "in if name", Unknown, Interface, [column("ingressInterface")], "";
     "out if name", Unknown, Interface, [column("egressInterface")], "";
-    "service", Unknown, Service, [], "either port is of this service";
+    "service", Unknown, Service, [], "either port belongs to this service";
     "field", Unknown, Field, [], "a field without a column, by its IANA name or `enterprise/number`; without a comparison: the record has the field";
 };
 
@@ -258,7 +258,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
 pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
     ("count", "records are not numbered; use `--most` for the first records"),
     ("cnt", "records are not numbered; use `--most` for the first records"),
-    ("ident", "files have no name of their source; use a directory for each, or `router ip`"),
+    ("ident", "files have no name of their source; use a directory for each source, or `router ip`"),
     ("engine-type", "no column; use `field engineType`"),
     ("engine type", "no column; use `field engineType`"),
     ("engine-id", "no column; use `field engineId`"),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::sample::{SECOND, THIRTEEN, address as sample_address, foreign_record, record};
 use crate::scan::{list_flow_files, open_parquet, scan_records};
-use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 use packetrig_flow::collect::{FieldPlace, field_place};
 use packetrig_flow::{FlowRecord, REVERSE_ENTERPRISE, TunnelKind, field_name, iana};
 use parquet::file::reader::FileReader;
@@ -48,7 +48,7 @@ fn stored(records: &[FlowRecord], exporter: [u8; 16]) -> (tempfile::TempDir, Vec
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = 50;
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write_records(records, RecordMaker { exporter, domain: 7 }).unwrap();
+    sink.write_records(records, RecordExporter { exporter, domain: 7 }).unwrap();
     sink.close_sink().1.unwrap();
     let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files.to_vec())

@@ -2,7 +2,7 @@
 
 use super::error::FilterError;
 
-/// A piece of the text.
+/// A word, a symbol or a quoted text of a filter, or the filter's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilterToken<'a> {
     pub(super) kind: TokenKind,
@@ -14,7 +14,7 @@ pub(super) struct FilterToken<'a> {
 impl<'a> FilterToken<'a> {
     /// The token's text without quotation marks.
     pub(super) fn without_quotes(&self) -> &'a str {
-        // Both marks are single bytes.
+        // Each quotation mark is a single byte.
         if self.kind == TokenKind::Quoted { &self.text[1..self.text.len() - 1] } else { self.text }
     }
 }
@@ -22,7 +22,7 @@ impl<'a> FilterToken<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Word,
-    /// In quotation marks, which are part of the token.
+    /// A text in quotation marks, which are part of the token.
     Quoted,
     And,
     Or,
@@ -75,7 +75,7 @@ const WORD_OPERATORS: [(&str, TokenKind); 9] = [
     ("ge", TokenKind::GreaterOrEqual),
 ];
 
-/// Splits a text into tokens; the last one is its end. A comment goes from `#` to the end of the line.
+/// Splits a text into tokens; the last one is [`TokenKind::End`]. A comment goes from `#` to the end of the line.
 pub(super) fn split_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -100,7 +100,7 @@ pub(super) fn split_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterErr
             tokens.push(token);
         }
     }
-    // The end is directly after the text: an error there shows that something is missing.
+    // The end token is directly after the last word, so that errors point to where something is missing.
     tokens.push(FilterToken { kind: TokenKind::End, text: "", at: text.trim_end().len() });
     Ok(tokens)
 }

@@ -1,4 +1,4 @@
-//! Reads words of a filter as values.
+//! Converts the words of a filter to values.
 
 use super::AddressPrefix;
 use super::condition::mac_number;
@@ -25,7 +25,7 @@ pub(super) const fn syntax_for_kind(kind: ElementKind) -> TermSyntax {
         ElementKind::Time => TermSyntax::Moment,
         ElementKind::Address => TermSyntax::Address,
         ElementKind::Mac => TermSyntax::Mac,
-        // `FilterParser::parse_subject` never offers the column of fields.
+        // `FilterParser::parse_subject` never returns the column `otherFields`.
         ElementKind::Word | ElementKind::Fields => TermSyntax::Word,
     }
 }
@@ -34,13 +34,13 @@ fn single_value_range(value: u64) -> ValueRange {
     ValueRange::from_value(value.into())
 }
 
-/// Returns the values that a word stands for; `None` if it is not valid.
+/// Converts a word to the range of values that it means; `None` if the word is not valid for the syntax.
 pub(super) fn parse_value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
     match syntax {
         TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.address_range()),
         TermSyntax::Mac => parse_mac(text).map(|mac| single_value_range(mac_number(mac))),
         TermSyntax::Protocol => {
-            protocols::protocol_number(text).map(|number| single_value_range(number.into()))
+            protocols::parse_protocol_number(text).map(|number| single_value_range(number.into()))
         }
         TermSyntax::Count => parse_count(text).map(single_value_range),
         TermSyntax::Moment => parse_moment(text),
@@ -73,10 +73,10 @@ fn parse_moment(text: &str) -> Option<ValueRange> {
     Some(ValueRange { least, greatest: least + if decimals > 3 { 0 } else { NANOS_PER_MILLI - 1 } })
 }
 
-/// Parses a number with one of these units, or without a unit.
+/// Parses a number with one of the units in `units`, or without a unit.
 fn parse_scaled_number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
-    // A suffix that fits by chance, as `s` fits `5ms`, leaves no number, and the next one is tried.
+    // A unit may match by chance, as `s` matches `5ms`. Then the rest is not a number, and the next unit is tried.
     let scaled = units
         .iter()
         .find_map(|(unit, factor)| lower.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*factor));

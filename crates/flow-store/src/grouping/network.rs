@@ -12,8 +12,8 @@ pub struct NetworkLengths {
 }
 
 impl NetworkLengths {
-    /// Reads `24`, `64` or `24/64`. A single length is for IPv4 if it is at most 32, otherwise for IPv6; addresses of
-    /// the other version are then grouped singly.
+    /// Reads `24`, `64` or `24/64`. A single length is for IPv4 if it is at most 32, otherwise for IPv6. Each address
+    /// of the other IP version is then a group of its own.
     pub(super) fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let lengths: Option<Vec<u32>> = words.map(|word| word.parse().ok()).collect();
         match lengths?[..] {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Maximum number of rows of a batch: a line has about 1.2 kB, and brokers accept one megabyte by default.
 const ROWS_PER_BATCH: usize = 500;
-/// Bytes of a batch up to the end of its checksum, which covers everything after it.
+/// Number of bytes of a batch up to the end of the checksum, which covers all bytes after it.
 const CHECKSUM_END_OFFSET: usize = 21;
 
 /// Rows for a partition, with their position in the producer's sequence once it is assigned.
@@ -51,8 +51,8 @@ impl KafkaProducer {
     }
 }
 
-/// Splits rows into batches by partition. All records of a flow go into the same partition. While a partition has no leader, its
-/// flows go into the next one that has one, and all other flows stay where they are.
+/// Splits rows into batches by partition. All records of a flow go into the same partition. While a partition has no
+/// leader, its flows go into the next partition with a leader. The flows of the other partitions do not move.
 pub(super) fn split_into_batches(rows: Vec<ExporterRow>, partitions: &[TopicPartition]) -> Vec<RecordBatch> {
     let mut by_partition: BTreeMap<i32, Vec<ExporterRow>> = BTreeMap::new();
     for row in rows {
@@ -75,8 +75,8 @@ pub(super) fn split_into_batches(rows: Vec<ExporterRow>, partitions: &[TopicPart
 }
 
 impl RecordBatch {
-    /// The bytes of the batch. Encoded again for the same producer it has the same sequence numbers, so the broker recognises a
-    /// repeat. A new producer gives it new ones.
+    /// Encodes the batch. For the same producer it always gets the same sequence numbers, so the broker recognises a
+    /// repeated batch. A new producer assigns new numbers.
     pub(super) fn encode_for(&mut self, producer: &mut KafkaProducer) -> Vec<u8> {
         let records = kafka_length(self.rows.len());
         let place = match self.place {
@@ -120,13 +120,13 @@ fn encode_record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
 mod tests {
     use super::super::PartitionLeader;
     use super::*;
-    use crate::RecordMaker;
+    use crate::RecordExporter;
     use crate::sample::records;
 
     fn rows(count: u16) -> Vec<ExporterRow> {
         records(count)
             .into_iter()
-            .map(|record| ExporterRow { record, source: RecordMaker::default() })
+            .map(|record| ExporterRow { record, source: RecordExporter::default() })
             .collect()
     }
 

@@ -14,7 +14,8 @@ const KAFKA_CLIENT_ID: &str = "packetrig";
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 const KAFKA_PORT: u16 = 9092;
 
-/// A call with the only version that packetrig uses. Brokers since 2.1 (2018) support all of these.
+/// A call of Kafka's protocol, with the only version that packetrig uses. Brokers of Kafka 2.1 (2018) and
+/// later support these versions.
 #[derive(Clone, Copy)]
 struct KafkaCall {
     key: i16,
@@ -90,7 +91,7 @@ impl KafkaBroker {
         };
         // An error of the topic comes inside an answer that is valid as a whole.
         if found.code != 0 {
-            return Err(self.refusal_error(format!("topic {topic}: {}", error_meaning(found.code))));
+            return Err(self.refusal_error(format!("topic {topic}: {}", describe_kafka_error(found.code))));
         }
         let mut partitions = Vec::new();
         for (number, broker) in found.leaders {
@@ -113,7 +114,7 @@ impl KafkaBroker {
     /// Gets a producer id, which brokers use to recognise repeated batches.
     pub(super) fn request_producer_id(&mut self) -> Result<KafkaProducer, Error> {
         let mut body = KafkaWriter::default();
-        // There is no transaction (a null text). Its timeout is nevertheless part of the call.
+        // A null text: there is no transaction. The timeout of the transaction is nevertheless part of the call.
         body.put_i16(-1).put_i32(self.timeout_ms);
         let answer = self.call_broker(INIT_PRODUCER_CALL, &body.0)?;
         let Some(ProducerIdAnswer { code, id, epoch }) = read_producer_id(&answer) else {
@@ -122,7 +123,7 @@ impl KafkaBroker {
         if code == 0 {
             Ok(KafkaProducer::new(id, epoch))
         } else {
-            Err(self.refusal_error(error_meaning(code)))
+            Err(self.refusal_error(describe_kafka_error(code)))
         }
     }
 
@@ -135,7 +136,7 @@ impl KafkaBroker {
         batch: &[u8],
     ) -> Result<ProduceOutcome, Error> {
         let mut body = KafkaWriter::default();
-        // No transaction (a null text), acknowledged by all replicas (-1), within this time.
+        // No transaction (a null text); acknowledged by all replicas (-1); the timeout.
         body.put_i16(-1).put_i16(-1).put_i32(self.timeout_ms);
         body.put_i32(1).put_text(topic).put_i32(1).put_i32(partition).put_bytes(batch);
         let answer = self.call_broker(PRODUCE_CALL, &body.0)?;
@@ -156,11 +157,11 @@ impl KafkaBroker {
     }
 
     fn batch_refusal_error(&self, topic: &str, partition: i32, code: i16) -> Error {
-        self.refusal_error(format!("topic {topic}, partition {partition}: {}", error_meaning(code)))
+        self.refusal_error(format!("topic {topic}, partition {partition}: {}", describe_kafka_error(code)))
     }
 
     fn call_broker(&mut self, call: KafkaCall, body: &[u8]) -> Result<Vec<u8>, Error> {
-        // The number only has to differ from that of the call before.
+        // The correlation number only has to differ from that of the previous call.
         self.correlation = self.correlation.wrapping_add(1);
         let mut request = KafkaWriter::default();
         request
@@ -224,7 +225,7 @@ struct TopicMetadata {
     leaders: Vec<(i32, i32)>,
 }
 
-/// A producer id, or the error instead of one.
+/// An answer to InitProducerId: error code 0 and the producer id, or another error code.
 struct ProducerIdAnswer {
     code: i16,
     id: i64,
@@ -291,7 +292,7 @@ fn read_produce_error(answer: &[u8]) -> Option<i16> {
     topics.into_iter().flatten().next()
 }
 
-fn error_meaning(code: i16) -> String {
+fn describe_kafka_error(code: i16) -> String {
     let name = match code {
         2 => "the batch was damaged on the way",
         3 => "unknown topic or partition",

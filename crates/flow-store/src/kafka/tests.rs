@@ -93,11 +93,11 @@ fn serve(
     stream.write_all(&framed.0).ok()
 }
 
-fn offered(options: KafkaOptions, rounds: usize) -> (KeptCounts, Vec<Result<(), Error>>) {
+fn offered(options: KafkaOptions, rounds: usize) -> (SinkRecordCounts, Vec<Result<(), Error>>) {
     let mut sink = KafkaSink::new(options);
     let mut done = Vec::new();
     for _ in 0..rounds {
-        sink.write_records(&records(100), RecordMaker::default()).unwrap();
+        sink.write_records(&records(100), RecordExporter::default()).unwrap();
         done.push(sink.flush_records());
     }
     let (kept, closed) = sink.close_sink();

@@ -33,7 +33,7 @@ impl KafkaWriter {
         self.put_i32(kafka_length(bytes.len())).put_raw_bytes(bytes)
     }
 
-    /// A number in as few bytes as possible.
+    /// Appends a number as a zigzag varint, in as few bytes as possible.
     pub(super) fn put_varint(&mut self, value: i64) -> &mut Self {
         // Zigzag: 0, -1, 1, -2 become 0, 1, 2, 3, so that small negative numbers are short, too.
         let mut left = (value << 1 ^ value >> 63).cast_unsigned();
@@ -91,7 +91,7 @@ impl<'a> KafkaReader<'a> {
     /// A text; empty if it is null, which has length -1.
     pub(super) fn read_text(&mut self) -> Option<String> {
         let length = self.read_i16()?.max(0).unsigned_abs();
-        // A damaged host name is found when it is used: no broker has this address.
+        // A host name with invalid bytes fails later, when packetrig connects: no broker has such an address.
         self.read_bytes(length.into()).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 

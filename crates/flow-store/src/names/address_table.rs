@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Ranges of addresses with their values. A range may contain others: the innermost one decides.
+/// Ranges of addresses with their values. A range may contain other ranges: the value of the innermost one counts.
 #[derive(Debug)]
 pub(super) struct RangeList<T> {
     ranges: Vec<AddressRange>,
@@ -38,7 +38,7 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
             return *known;
         }
         self.values.push(value.clone());
-        // A value takes a byte of the file at least, and files are shorter than 2^32 bytes.
+        // Each value takes at least one byte of the file, and files are shorter than 2^32 bytes.
         let entry = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         self.known.insert(value, entry);
         entry
@@ -56,8 +56,8 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
 
     /// The table of the ranges. An inner range overrides the range around it; of two equal ranges, the one that was added later counts.
     pub(super) fn into_table(mut self) -> AddressTable<T> {
-        // The sort is stable, so that later ranges stay behind earlier ones. An outer range comes before the
-        // ranges in it.
+        // The sort is stable, so that equal ranges stay in the order in which they were added. An outer range comes
+        // before the ranges in it.
         self.ranges.sort_by_key(|range| (range.first, Reverse(range.last)));
         let mut table = AddressTable { starts: Vec::new(), entries: Vec::new(), values: self.values };
         let mut open: Vec<AddressRange> = Vec::new();
@@ -71,7 +71,7 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
     }
 }
 
-/// Values of addresses: each value holds from its start to the next one.
+/// Values of addresses: each value applies from its start to the next start.
 #[derive(Clone, Debug)]
 pub(crate) struct AddressTable<T> {
     starts: Vec<u128>,
@@ -91,7 +91,7 @@ impl<T> AddressTable<T> {
         self.values.is_empty()
     }
 
-    /// The value of an address.
+    /// The value of an address; `None` if it has none.
     pub(crate) fn value_of(&self, address: [u8; 16]) -> Option<&T> {
         self.value_at(self.entry_at(u128::from_be_bytes(address)))
     }
@@ -102,7 +102,7 @@ impl<T> AddressTable<T> {
 
     /// The ranges of addresses whose value is wanted.
     pub(crate) fn ranges_with_value(&self, is_wanted: impl Fn(&T) -> bool) -> Vec<ValueRange> {
-        // Each value is tested once; a country has thousands of ranges.
+        // Each value is tested only once, because a country has thousands of ranges.
         let wanted: Vec<bool> = self.values.iter().map(is_wanted).collect();
         let is_wanted = |entry: u32| entry > 0 && wanted.get(entry as usize - 1).copied().unwrap_or(false);
         let ends = self.starts.iter().skip(1).map(|next| next - 1).chain([u128::MAX]);
@@ -115,7 +115,7 @@ impl<T> AddressTable<T> {
 
     /// Puts another table over this one: where `upper` has a value, it replaces the value of this table.
     pub(crate) fn overlay_table(&mut self, upper: Self) {
-        // Values of the upper table come behind those of this one, so its entries move by their number.
+        // The values of `upper` are appended to the values of this table, so their positions rise by `behind`.
         let behind = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         let mut starts = [&self.starts[..], &upper.starts[..]].concat();
         starts.sort_unstable();
@@ -134,7 +134,7 @@ impl<T> AddressTable<T> {
     }
 
     fn entry_at(&self, address: u128) -> u32 {
-        // The last start that is not above the address is the range that it is in.
+        // The address is in the range with the last start that is not above it.
         let after = self.starts.partition_point(|start| *start <= address);
         if after == 0 { 0 } else { self.entries[after - 1] }
     }
@@ -146,8 +146,8 @@ impl<T> AddressTable<T> {
     /// Sets the entry of all addresses from `start` on. `start` is not before the last start.
     fn begin_entry(&mut self, start: u128, entry: u32) {
         if self.starts.last() == Some(&start) {
-            // A range that begins at the same address replaces this one: it is a smaller range inside it, or
-            // a later one.
+            // A range that begins at the same address replaces the last one: it is a smaller range inside of the
+            // last one, or was added later.
             self.starts.pop();
             self.entries.pop();
         }

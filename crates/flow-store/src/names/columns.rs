@@ -1,4 +1,4 @@
-//! Columns that no file of records has: names for the values of the other columns.
+//! Columns that are not stored in files of records: names for the values of stored columns.
 
 use super::{FlowNames, NameKind};
 use crate::cells::{CodedCells, ColumnCells};
@@ -21,16 +21,16 @@ pub(crate) enum NameSource {
     Address(&'static str),
     /// A column with the number of an interface.
     Interface(&'static str),
-    /// The lower of the two ports that has a name.
+    /// The lower of the two ports, or the higher one if only that has a name.
     Service,
 }
 
 /// A value of a column of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameValue<'a> {
-    /// 0 if it is not known.
+    /// The number of an autonomous system; 0 if it is not known.
     Number(u32),
-    /// Empty if it is not known.
+    /// A name; empty if it is not known.
     Word(&'a str),
 }
 
@@ -60,7 +60,7 @@ pub const NAME_COLUMNS: &[NameColumn] = name_columns! {
     "service" Service NameSource::Service, "service of the lower of the two ports that has a name";
 };
 
-/// Finds the column of names that a user means by this word, with or without dashes.
+/// Finds the column of names with this short name, which may be written without dashes; `None` if there is none.
 pub fn find_name_column(word: &str) -> Option<&'static NameColumn> {
     let word = without_dashes(word);
     NAME_COLUMNS.iter().find(|column| without_dashes(column.short) == word)
@@ -72,7 +72,7 @@ impl NameColumn {
         matches!(self.source, NameSource::Address(column) if counterpart_column(column) != column)
     }
 
-    /// The columns of records that it needs, for both directions.
+    /// The stored columns that are needed to find the names, for both directions.
     pub fn needed_columns(&self) -> Vec<&'static str> {
         match self.source {
             NameSource::Address(column) => vec![column, counterpart_column(column)],
@@ -82,7 +82,7 @@ impl NameColumn {
     }
 
     /// Finds the column's values in a chunk, or those of the reverse direction.
-    pub(crate) fn name_cells<'a>(
+    pub(crate) fn find_name_values<'a>(
         &self,
         names: &'a FlowNames,
         chunk: &'a RowChunk,
@@ -94,7 +94,7 @@ impl NameColumn {
                 let ColumnCells::Addresses(cells) = chunk.column(column) else {
                     return NameColumnValues::Unknown(unknown_value(self.kind));
                 };
-                // A large dictionary has addresses that are not in the chunk.
+                // A large dictionary has many addresses that are not in the chunk, so it is not looked up as a whole.
                 if cells.dictionary_length() > 2 * chunk.rows {
                     return NameColumnValues::Addresses { cells, names, kind: self.kind };
                 }
@@ -112,7 +112,7 @@ impl NameColumn {
         }
     }
 
-    /// Its value in a row of a chunk.
+    /// The name in a row of a chunk.
     pub fn value_in_row<'a>(&self, names: &'a FlowNames, chunk: &RowChunk, row: usize) -> NameValue<'a> {
         let number = |column: &str| chunk.column(column).number_at(row);
         match self.source {
@@ -149,7 +149,7 @@ fn address_value(names: &FlowNames, kind: NameKind, address: [u8; 16]) -> NameVa
 
 /// The values of a column of names in a chunk.
 pub(crate) enum NameColumnValues<'a> {
-    /// The file has no column of these addresses.
+    /// The file has no column with the addresses, so the name is unknown in every row.
     Unknown(NameValue<'a>),
     /// Each address of the dictionary is looked up once.
     Named(CodedCells<NameValue<'a>>),

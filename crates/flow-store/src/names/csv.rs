@@ -2,7 +2,7 @@
 
 /// A record of a CSV text.
 pub(super) struct CsvRecord {
-    /// Line of its beginning, from 1.
+    /// Number of the line where the record begins, from 1.
     pub(super) line: usize,
     pub(super) fields: Vec<String>,
 }
@@ -38,13 +38,19 @@ fn read_record(text: &str, line: usize) -> (CsvRecord, usize) {
                 letters.next();
                 append_character(&mut fields, '"');
             }
-            '"' if !is_comment => is_quoted = !is_quoted,
+            // Within an unquoted field, a quotation mark is a character like any other: `5" disk`.
+            '"' if !is_comment && (is_quoted || is_blank(&fields)) => is_quoted = !is_quoted,
             ',' if !is_quoted => fields.push(String::new()),
             '\n' if !is_quoted => return (trimmed_record(line, fields), at + 1),
             letter => append_character(&mut fields, letter),
         }
     }
     (trimmed_record(line, fields), text.len())
+}
+
+/// Returns true if the last field is empty so far.
+fn is_blank(fields: &[String]) -> bool {
+    fields.last().is_some_and(|field| field.trim().is_empty())
 }
 
 fn append_character(fields: &mut [String], letter: char) {
@@ -68,10 +74,10 @@ mod tests {
 
     #[test]
     fn quoted_fields_span_lines_and_have_quotes() {
-        let text = "a, b ,\"c, \"\"d\"\"\"\r\n\n# it's \"a comment\n\"two\nlines\",x\ny";
+        let text = "a, b ,\"c, \"\"d\"\"\"\r\n\n# it's \"a comment\n\"two\nlines\",x\n5\" y,z";
         let records: Vec<_> =
             csv_records(text).map(|record| (record.line, record.fields.join("|"))).collect();
-        let expected = [(1, "a|b|c, \"d\""), (4, "two\nlines|x"), (6, "y")];
+        let expected = [(1, "a|b|c, \"d\""), (4, "two\nlines|x"), (6, "5\" y|z")];
         assert_eq!(records, expected.map(|(line, fields)| (line, fields.to_owned())));
     }
 }

@@ -3,23 +3,23 @@
 //! The tree is walked once, and its leaves become ranges. Databases of MaxMind, DB-IP, IPinfo and IPLocate
 //! use different names for the same values; this module knows the usual ones.
 //!
-//! Invariant: any content gives ranges or an error. Its length bounds the time and the memory.
+//! Invariant: any content gives ranges or an error. The length of the content bounds the time and the memory.
 
 #[cfg(test)]
 pub(super) mod sample;
 mod values;
 
 use super::lists::country_code;
-use super::{AutonomousSystem, NamesFault, RangeList};
+use super::{AutonomousSystem, InvalidNamesFile, RangeList};
 use packetrig_flow::IPV4_MAPPED_PREFIX;
 use std::collections::HashMap;
 use values::{MAX_PARTS, MmdbValue, ValueReader};
 
-/// The bytes before the metadata.
+/// Marker directly before the metadata.
 const METADATA_MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
 /// The metadata begins at most this many bytes before the end of the file.
-const MAX_METADATA: usize = 128 * 1024;
-/// Zeros between the tree and the values.
+const MAX_METADATA_DISTANCE: usize = 128 * 1024;
+/// Number of zero bytes between the tree and the values.
 const TREE_SEPARATOR_BYTES: usize = 16;
 
 /// The content of a database, split into its parts.
@@ -32,23 +32,23 @@ pub(super) struct MmdbDatabase<'a> {
     is_v6: bool,
 }
 
-/// The ranges of a database.
+/// The address ranges of a database, with their countries and autonomous systems.
 #[derive(Default)]
 pub(super) struct MmdbRanges {
     pub(super) countries: RangeList<Box<str>>,
     pub(super) systems: RangeList<AutonomousSystem>,
 }
 
-/// Target of a record of a node.
+/// What a record of a tree node points to. Each node has two records, one for each value of the next address bit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TreeRecordTarget {
     Node(usize),
     Nothing,
-    /// Offset of a value.
+    /// Offset in the section of values.
     Value(usize),
 }
 
-/// Addresses with the same first bits.
+/// A position in the tree: the addresses whose first `length` bits are those of `bits`.
 #[derive(Clone, Copy)]
 struct AddressPrefixNode {
     bits: u128,
@@ -57,26 +57,26 @@ struct AddressPrefixNode {
 
 impl<'a> MmdbDatabase<'a> {
     /// Opens a database; `None` if the bytes are not an MMDB database.
-    pub(super) fn open(content: &'a [u8]) -> Result<Option<Self>, NamesFault> {
-        let tail = content.len().saturating_sub(MAX_METADATA);
-        // The last one counts: the marker may also occur in the values.
+    pub(super) fn open(content: &'a [u8]) -> Result<Option<Self>, InvalidNamesFile> {
+        let tail = content.len().saturating_sub(MAX_METADATA_DISTANCE);
+        // The last marker counts, because the same bytes may also occur in the values.
         let marker =
             content[tail..].windows(METADATA_MARKER.len()).rposition(|window| window == METADATA_MARKER);
         let Some(marker) = marker else { return Ok(None) };
         let metadata =
             ValueReader::new(&content[tail + marker + METADATA_MARKER.len()..], MAX_PARTS).read_value(0);
-        let damaged = || NamesFault::new("the MMDB database is damaged: its metadata cannot be read");
+        let damaged = || InvalidNamesFile::new("the MMDB database is damaged: its metadata cannot be read");
         let metadata = metadata.ok_or_else(damaged)?;
         let number = |name: &str| metadata.member(name)?.number();
         let nodes = number("node_count").ok_or_else(damaged)?;
         let bits = number("record_size").ok_or_else(damaged)?;
-        // Two records in each node.
+        // Each node has two records.
         let node_bytes = match bits {
             24 => 6,
             28 => 7,
             32 => 8,
             bits => {
-                return Err(NamesFault::new(format!(
+                return Err(InvalidNamesFile::new(format!(
                     "the MMDB database has records of {bits} bits; only 24, 28 and 32 bits are supported"
                 )));
             }
@@ -86,7 +86,9 @@ impl<'a> MmdbDatabase<'a> {
         let tree_bytes = usize::try_from(nodes).ok().and_then(|nodes| nodes.checked_mul(node_bytes));
         let parts = tree_bytes.and_then(|bytes| content.split_at_checked(bytes));
         let Some((tree, values)) = parts.filter(|(_, values)| values.len() >= TREE_SEPARATOR_BYTES) else {
-            return Err(NamesFault::new("the MMDB database is damaged: its tree is longer than the file"));
+            return Err(InvalidNamesFile::new(
+                "the MMDB database is damaged: its tree is longer than the file",
+            ));
         };
         let node_count = tree.len() / node_bytes;
         let is_v6 = match number("ip_version") {
@@ -98,14 +100,14 @@ impl<'a> MmdbDatabase<'a> {
     }
 
     /// The ranges of all addresses with a country or an autonomous system.
-    pub(super) fn read_ranges(&self) -> Result<MmdbRanges, NamesFault> {
+    pub(super) fn read_ranges(&self) -> Result<MmdbRanges, InvalidNamesFile> {
         let mut walk = TreeWalk {
             database: self,
             found: MmdbRanges::default(),
             entries: HashMap::new(),
-            // The walk visits each node once. A few more visits do no harm, and the limit ends a loop.
+            // In an intact database, the walk visits each node once. The limit is a little higher and ends a loop.
             visits_left: self.node_count + 128,
-            // Real databases have about six parts for each byte, because leaves share values by pointers.
+            // With real databases, about six parts are read for each byte, because leaves share values by pointers.
             parts_left: MAX_PARTS.saturating_add(self.values.len().saturating_mul(16)),
         };
         let root = if self.node_count == 0 { TreeRecordTarget::Nothing } else { TreeRecordTarget::Node(0) };
@@ -115,7 +117,7 @@ impl<'a> MmdbDatabase<'a> {
             // Databases repeat the tree of IPv4 below prefixes such as 2002::/16. The walk leaves these copies out.
             walk.add_ranges_below(root, whole, Some(ipv4))?;
         }
-        // Addresses of IPv4 are mapped into IPv6 here (RFC 4291, section 2.5.5.2).
+        // The ranges have IPv4 addresses mapped into IPv6 (RFC 4291, section 2.5.5.2).
         let mut mapped = [0; 16];
         mapped[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
         walk.add_ranges_below(
@@ -126,7 +128,7 @@ impl<'a> MmdbDatabase<'a> {
         Ok(walk.found)
     }
 
-    /// The record for all addresses of IPv4, which is behind 96 bits of zero.
+    /// Returns the record for all IPv4 addresses. A version-6 database has them below 96 zero bits.
     fn ipv4_root(&self, root: TreeRecordTarget) -> TreeRecordTarget {
         (0..96).fold(root, |record, _| match record {
             TreeRecordTarget::Node(node) => self.child_record(node, 0),
@@ -134,7 +136,7 @@ impl<'a> MmdbDatabase<'a> {
         })
     }
 
-    /// The record of a node for the next bit of an address, which is `side`.
+    /// Returns the record of a node for the next address bit. `side` is the value of the bit.
     fn child_record(&self, node: usize, side: usize) -> TreeRecordTarget {
         let Some(bytes) = self.tree.get(node * self.node_bytes..(node + 1) * self.node_bytes) else {
             return TreeRecordTarget::Nothing;
@@ -160,7 +162,7 @@ fn parse_big_endian(bytes: &[u8]) -> usize {
     bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte))
 }
 
-/// The entries of a leaf's values in [`MmdbRanges`].
+/// The entries in [`MmdbRanges`] for the country and the autonomous system of a leaf.
 #[derive(Clone, Copy, Default)]
 struct LeafEntries {
     country: Option<u32>,
@@ -183,8 +185,8 @@ impl TreeWalk<'_> {
         record: TreeRecordTarget,
         place: AddressPrefixNode,
         except: Option<TreeRecordTarget>,
-    ) -> Result<(), NamesFault> {
-        // A list, so that the depth of the tree takes no stack.
+    ) -> Result<(), InvalidNamesFile> {
+        // A list instead of recursion, so that a deep tree needs no deep stack.
         let mut waiting = vec![(record, place)];
         while let Some((record, place)) = waiting.pop() {
             match record {
@@ -192,15 +194,17 @@ impl TreeWalk<'_> {
                 TreeRecordTarget::Value(at) => self.add_leaf(at, place)?,
                 TreeRecordTarget::Node(_) if except == Some(record) => {}
                 TreeRecordTarget::Node(node) => {
-                    // A tree that is well made has each node once, and ends after the bits of an address.
+                    // An intact tree has each node once, and is at most 128 nodes deep: one for each bit of an address.
                     let next = self.visits_left.checked_sub(1).filter(|_| place.length < 128);
                     self.visits_left = next.ok_or_else(|| {
-                        NamesFault::new("the MMDB database is damaged: its tree has a loop or is too deep")
+                        InvalidNamesFile::new(
+                            "the MMDB database is damaged: its tree has a loop or is too deep",
+                        )
                     })?;
                     let length = place.length + 1;
                     let one = AddressPrefixNode { bits: place.bits | 1 << (128 - length), length };
-                    // The branch of bit one is pushed first, so the branch of bit zero is taken first. Ranges
-                    // that are nearly in order are sorted quickly.
+                    // The branch of bit one is pushed first, so the branch of bit zero is walked first. So the ranges
+                    // are found nearly in order, and can be sorted quickly.
                     waiting.push((self.database.child_record(node, 1), one));
                     waiting
                         .push((self.database.child_record(node, 0), AddressPrefixNode { length, ..place }));
@@ -210,7 +214,7 @@ impl TreeWalk<'_> {
         Ok(())
     }
 
-    fn add_leaf(&mut self, at: usize, place: AddressPrefixNode) -> Result<(), NamesFault> {
+    fn add_leaf(&mut self, at: usize, place: AddressPrefixNode) -> Result<(), InvalidNamesFile> {
         let entries = match self.entries.get(&at) {
             Some(known) => *known,
             None => self.read_leaf_entries(at)?,
@@ -226,13 +230,15 @@ impl TreeWalk<'_> {
         Ok(())
     }
 
-    fn read_leaf_entries(&mut self, at: usize) -> Result<LeafEntries, NamesFault> {
+    fn read_leaf_entries(&mut self, at: usize) -> Result<LeafEntries, InvalidNamesFile> {
         let parts = MAX_PARTS.min(self.parts_left);
         let mut reader = ValueReader::new(self.database.values, parts);
         let value = reader.read_value(at);
         self.parts_left -= parts - reader.parts_left();
         let value = value.ok_or_else(|| {
-            NamesFault::new(format!("the MMDB database is damaged: the value at offset {at} cannot be read"))
+            InvalidNamesFile::new(format!(
+                "the MMDB database is damaged: the value at offset {at} cannot be read"
+            ))
         })?;
         let entries = LeafEntries {
             country: country_of_leaf(&value).map(|code| self.found.countries.intern_value(code)),
@@ -243,7 +249,7 @@ impl TreeWalk<'_> {
     }
 }
 
-/// The country of a leaf. If the country of use is not known, it is the registered country, which is that of the owner.
+/// The country of a leaf: where its addresses are used, or if that is not known, the registered country of their owner.
 fn country_of_leaf(leaf: &MmdbValue<'_>) -> Option<Box<str>> {
     let nested = ["country", "registered_country"]
         .iter()

@@ -4,7 +4,7 @@ use crate::columns::flow_columns;
 use crate::filter::FlowFilter;
 use crate::sample::{SECOND, THIRTEEN, address, foreign_record, record, records};
 use crate::scan::{TimeSpan, list_flow_files, scan_records};
-use packetrig_flow::collect::{GroupOptions, GroupedFlows};
+use packetrig_flow::collect::{GroupOptions, GroupRecordJoiner};
 use packetrig_flow::element::ElementValue;
 use packetrig_flow::{CarriedRecords, FlowHalf, FlowRecord};
 use std::fs;
@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 
-const SOURCE: RecordMaker = RecordMaker { exporter: [9; 16], domain: 77 };
+const SOURCE: RecordExporter = RecordExporter { exporter: [9; 16], domain: 77 };
 
 fn sink(directory: &Path, change: impl FnOnce(&mut ParquetOptions)) -> ParquetSink {
     let mut options = ParquetOptions::new(directory);
@@ -282,10 +282,10 @@ fn refused_records_of_meters_hold_up_later_ones() {
     let mut sink = small_files(directory.path());
     fs::create_dir_all(directory.path().join("flows/date=2026-11-21")).unwrap();
     fs::write(partition(directory.path()), "in the way").unwrap();
-    let mut groups = GroupedFlows::new(GroupOptions::default(), 0);
+    let mut groups = GroupRecordJoiner::new(GroupOptions::default(), 0);
     let mut of_group = |record| {
         groups
-            .keep_unstored_packets(FlowRecord { history: Some(Box::default()), ..record }, 1)
+            .reduce_to_unstored_packets(FlowRecord { history: Some(Box::default()), ..record }, 1)
             .next()
             .unwrap()
     };

@@ -5,7 +5,8 @@ use super::{
 };
 use crate::filter::FlowFilter;
 use crate::scan::{list_flow_files, scan_records};
-use crate::{Error, RecordMaker};
+use crate::{Error, RecordExporter};
+use packetrig_flow::CarriedRecords;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -13,20 +14,22 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Progress files that killed collectors have left in a directory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct KilledCollectorRecords {
-    /// Stored amount of each exporter; empty if no collector was killed.
+    /// How much of each exporter the killed collectors stored; empty if no collector was killed.
     pub stored: StoredProgress,
+    /// Records that a killed collector could not store; they are counted in `stored` of their exporters.
+    pub given_up: CarriedRecords,
     pub(super) files: Vec<PathBuf>,
     pub(super) numbers: Vec<u64>,
 }
 
 /// A progress file that no process has locked.
 #[derive(Debug)]
-struct UnlockedFile {
+struct UnlockedProgressFile {
     path: PathBuf,
     line: ProgressLine,
-    /// When everything was stored.
+    /// When all records that had arrived were stored, nanoseconds since 1970.
     at_ns: u64,
 }
 
@@ -38,23 +41,24 @@ impl KilledCollectorRecords {
         let includes: BTreeSet<u64> = left.iter().flat_map(|file| file.line.includes.clone()).collect();
         for file in left.iter().filter(|file| !includes.contains(&file.line.number)) {
             found.add_exporter_amounts(&file.line.exporters);
+            found.given_up.add_records(file.line.given_up);
         }
-        // Several collectors may have used the directory at the same time. One of the files may count rows
-        // from before the latest of these times, and they must not be counted twice.
+        // Several collectors may have used the directory at the same time. Rows that are older than the latest of
+        // the times may be counted in one of the progress files already, so only newer rows are added.
         if let Some(at_ns) = left.iter().map(|file| file.at_ns).max() {
             for (maker, more) in count_records_stored_since(directory, at_ns)? {
                 found.stored.entry(maker).or_default().add_stored_parts(more.records, more.packets);
             }
         }
-        for UnlockedFile { path, line, .. } in left {
+        for UnlockedProgressFile { path, line, .. } in left {
             found.files.push(path);
             found.numbers.push(line.number);
         }
         Ok(found)
     }
 
-    /// Adds the amounts that one collector stored. Two collectors may have received the same exporter.
-    fn add_exporter_amounts(&mut self, exporters: &[(RecordMaker, ExporterProgress)]) {
+    /// Adds the amounts that one collector stored. Two collectors may have received records of the same exporter.
+    fn add_exporter_amounts(&mut self, exporters: &[(RecordExporter, ExporterProgress)]) {
         for (maker, more) in exporters {
             let has = self.stored.entry(*maker).or_default();
             has.numbers = match (has.numbers.take(), more.numbers.clone()) {
@@ -75,7 +79,8 @@ impl KilledCollectorRecords {
         !self.files.is_empty()
     }
 
-    /// Removes the progress files of the killed collectors. Call this once another file has their content.
+    /// Removes the progress files of the killed collectors. Call this only after another progress
+    /// file has their content.
     pub fn remove_files(&self) -> Result<(), Error> {
         for path in &self.files {
             fs::remove_file(path).map_err(Error::file("remove", path))?;
@@ -84,23 +89,23 @@ impl KilledCollectorRecords {
     }
 }
 
-fn find_unlocked_files(directory: &Path) -> Result<Vec<UnlockedFile>, Error> {
+fn find_unlocked_files(directory: &Path) -> Result<Vec<UnlockedProgressFile>, Error> {
     let mut left = Vec::new();
-    for path in progress_files(directory)? {
+    for path in list_progress_files(directory)? {
         if let Some((line, at_ns)) = read_progress_unless_locked(&path).map_err(Error::file("read", &path))? {
-            left.push(UnlockedFile { path, line, at_ns });
+            left.push(UnlockedProgressFile { path, line, at_ns });
         }
     }
     Ok(left)
 }
 
-/// The earliest time at which a collector of the directory, running or killed, had stored all received
-/// records; `None` without such a collector. The clock is that of the file system.
+/// Each collector of a directory, running or killed, has noted when all received records were stored. Returns the
+/// earliest of these times, by the clock of the file system; `None` if there is no note.
 pub(in super::super) fn read_oldest_note_time(directory: &Path) -> Result<Option<u64>, Error> {
     let mut oldest = None;
-    for path in progress_files(directory)? {
+    for path in list_progress_files(directory)? {
         let opened = File::open(&path);
-        // A collector that has ended in order meanwhile does not need its files any more.
+        // The collector has ended in the meantime and has removed its progress file.
         if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             continue;
         }
@@ -110,7 +115,7 @@ pub(in super::super) fn read_oldest_note_time(directory: &Path) -> Result<Option
     Ok(oldest)
 }
 
-fn progress_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+fn list_progress_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
         let path = entry.map_err(Error::file("read", directory))?.path();
@@ -122,10 +127,10 @@ fn progress_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// The last whole line of a file that no process has locked, and when everything was stored.
+/// Reads the last complete line of a progress file and the time of this note; `None` if a process has locked the file.
 fn read_progress_unless_locked(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
     let file = File::open(path)?;
-    // The collector of this file is running.
+    // A locked file belongs to a running collector.
     if file.try_lock().is_err() {
         return Ok(None);
     }
@@ -160,7 +165,8 @@ fn count_records_stored_since(directory: &Path, at_ns: u64) -> Result<StoredProg
         let [exporters, domains, packets, back] = WANTED_COLUMNS.map(|name| chunk.column(name));
         for &row in rows {
             let domain = u32::try_from(domains.number_at(row)).unwrap_or_default();
-            let has = stored.entry(RecordMaker { exporter: exporters.address_at(row), domain }).or_default();
+            let has =
+                stored.entry(RecordExporter { exporter: exporters.address_at(row), domain }).or_default();
             // Files may contain any number, even one that an exporter invented.
             has.add_stored_parts(1, packets.number_at(row).saturating_add(back.number_at(row)));
         }

@@ -3,7 +3,7 @@ use crate::filter::FlowFilter;
 use crate::row_group::RowGroupBlockHead;
 use crate::sample::{SECOND, records};
 use crate::scan::{list_flow_files, scan_records};
-use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ fn killed() -> Vec<u8> {
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
     // One more, which is in memory.
-    sink.write_records(&records(GROUPS * GROUP_ROWS + 1), RecordMaker::default()).unwrap();
+    sink.write_records(&records(GROUPS * GROUP_ROWS + 1), RecordExporter::default()).unwrap();
     fs::read(partition(directory.path()).join(NAME)).unwrap()
 }
 
@@ -221,7 +221,7 @@ fn complete_unnamed_file_is_only_renamed() {
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write_records(&records(3 * GROUP_ROWS), RecordMaker::default()).unwrap();
+    sink.write_records(&records(3 * GROUP_ROWS), RecordExporter::default()).unwrap();
     sink.close_sink().1.unwrap();
     let finished = partition(directory.path()).join("flows-000000.parquet");
     let bytes = fs::read(&finished).unwrap();
@@ -237,9 +237,9 @@ fn file_of_running_process_is_not_recovered() {
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write_records(&records(GROUP_ROWS), RecordMaker::default()).unwrap();
+    sink.write_records(&records(GROUP_ROWS), RecordExporter::default()).unwrap();
     assert!(recover_files(directory.path()).unwrap().is_empty());
-    sink.write_records(&records(GROUP_ROWS), RecordMaker::default()).unwrap();
+    sink.write_records(&records(GROUP_ROWS), RecordExporter::default()).unwrap();
     let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!(kept.stored.records, 80);
@@ -251,7 +251,7 @@ fn buffered_rows_reach_disk_within_one_second() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     // 3600 of them began in the first hour and 800 in the third: rows of all hours go to the disk together.
-    sink.write_records(&records(8000), RecordMaker::default()).unwrap();
+    sink.write_records(&records(8000), RecordExporter::default()).unwrap();
     sink.on_tick(MonoTime::from_nanos(SECOND)).unwrap();
     let on_disk = |hour| {
         let place = directory.path().join(format!("flows/date=2026-11-21/hour={hour}")).join(NAME);
@@ -259,7 +259,7 @@ fn buffered_rows_reach_disk_within_one_second() {
     };
     sink.on_tick(MonoTime::from_nanos(2 * SECOND - 1)).unwrap();
     assert_eq!([13, 14, 15].map(on_disk), [0; 3]);
-    sink.write_records(&records(5000), RecordMaker::default()).unwrap();
+    sink.write_records(&records(5000), RecordExporter::default()).unwrap();
     sink.on_tick(MonoTime::from_nanos(2 * SECOND)).unwrap();
     let [first, second, third] = [13, 14, 15].map(on_disk);
     assert!(first > 0 && second > 0 && third > 0, "{first} {second} {third}");

@@ -1,7 +1,7 @@
 //! Finds the whole row groups of a file that was not finished.
 //!
-//! Blocks follow one another. If one cannot be read, the next readable one is searched for: the sizes in its head must
-//! fit into the file, and the checksum and the end of its footer must be right.
+//! Blocks follow one another. If a block cannot be read, the next readable block is searched for. In a readable block,
+//! the sizes in its head fit into the file, and the checksum and the end of its footer are right.
 
 use crate::checksum::{continue_crc32c, crc32c};
 use crate::row_group::{FileFooter, PARQUET_MAGIC, RowGroupBlockHead, pages_range};
@@ -13,9 +13,9 @@ use std::os::unix::fs::FileExt;
 
 /// Maximum number of bytes of a row group's footer; a real one has about ten thousand.
 const MAX_ROW_GROUP_FOOTER_LENGTH: u64 = 1 << 20;
-/// Bytes of the length and the magic that end a footer.
+/// Number of bytes of the length and the magic at the end of a footer.
 const FOOTER_END_BYTES: usize = 8;
-/// Bytes read at a time.
+/// Maximum number of bytes that are read at a time.
 const READ_WINDOW_BYTES: usize = 1 << 18;
 
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl BlockOffsets {
         Ok(Self::from_head(RowGroupBlockHead::from_bytes(head), at))
     }
 
-    /// The footer, if it is whole.
+    /// Reads the footer; `None` if it is not whole.
     fn read_footer(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
         // The last bytes are read first: most bytes that look like a head are not one, and this check rejects them
         // without reading a whole footer.
@@ -141,7 +141,7 @@ impl BlockOffsets {
 }
 
 impl BlockOnDisk {
-    /// Reads the block at `at`, if its footer is complete and right.
+    /// Reads the block at `at`; `None` if its footer is not complete and right.
     fn read_block(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
         let place = BlockOffsets::read_head(file, at, length)?.filter(|place| place.end <= length);
         let Some(place) = place else { return Ok(None) };
@@ -153,18 +153,18 @@ impl BlockOnDisk {
             return Ok(None);
         }
         let has_whole_pages =
-            checksum_range(file, place.pages_at, place.head.pages)? == place.head.pages_checksum;
+            compute_range_checksum(file, place.pages_at, place.head.pages)? == place.head.pages_checksum;
         Ok(Some(Self { footer: FileFooter::from_metadata(&metadata), has_whole_pages, end: place.end }))
     }
 }
 
-/// The offset of the first readable block after `at`.
+/// Returns the offset of the first readable block after `at`; `None` if there is none.
 fn find_next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; READ_WINDOW_BYTES];
     // Blocks are not aligned, so each byte may be the beginning of one.
     let mut start = at + 1;
     while start + RowGroupBlockHead::ENCODED_BYTES as u64 <= length {
-        let wanted = window_bytes(start, length);
+        let wanted = next_read_length(start, length);
         file.read_exact_at(&mut window[..wanted], start)?;
         for (offset, head) in (start..).zip(window[..wanted].windows(RowGroupBlockHead::ENCODED_BYTES)) {
             let head = RowGroupBlockHead::from_bytes(std::array::from_fn(|byte| head[byte]));
@@ -179,8 +179,8 @@ fn find_next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>>
     Ok(None)
 }
 
-/// Returns whether the bytes from `at` are fewer than a head, the beginning of a longer block, or only zeros: then the
-/// process was killed, or the power failed, while the block was written.
+/// Returns whether the process was killed, or the power failed, while the block at `at` was written. The rest of the
+/// file is then shorter than a head, the beginning of a longer block, or only zeros.
 fn is_cut_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
     if at + RowGroupBlockHead::ENCODED_BYTES as u64 > length {
         return Ok(true);
@@ -194,7 +194,7 @@ fn is_cut_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
 fn is_zeroed(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
     let mut window = vec![0; READ_WINDOW_BYTES];
     while at < end {
-        let wanted = window_bytes(at, end);
+        let wanted = next_read_length(at, end);
         file.read_exact_at(&mut window[..wanted], at)?;
         if window[..wanted].iter().any(|byte| *byte != 0) {
             return Ok(false);
@@ -204,13 +204,13 @@ fn is_zeroed(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The checksum of `bytes` bytes of a file.
-fn checksum_range(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
+/// The checksum of `bytes` bytes of a file from `at` on.
+fn compute_range_checksum(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
     let mut window = vec![0; READ_WINDOW_BYTES];
     let end = at + bytes;
     let mut checksum = 0;
     while at < end {
-        let wanted = window_bytes(at, end);
+        let wanted = next_read_length(at, end);
         file.read_exact_at(&mut window[..wanted], at)?;
         checksum = continue_crc32c(checksum, &window[..wanted]);
         at += wanted as u64;
@@ -218,7 +218,7 @@ fn checksum_range(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
     Ok(checksum)
 }
 
-fn window_bytes(from: u64, to: u64) -> usize {
+fn next_read_length(from: u64, to: u64) -> usize {
     clamp_to_usize((to - from).min(READ_WINDOW_BYTES as u64))
 }
 
@@ -231,7 +231,7 @@ fn ends_with_footer(file: &File, from: u64, length: u64) -> io::Result<bool> {
     Ok(is_footer_end(end, footer))
 }
 
-/// Returns whether a footer with `footer` bytes of metadata ends like this.
+/// Returns whether `end` is the right end of a footer that has `footer` bytes of metadata.
 fn is_footer_end(end: [u8; FOOTER_END_BYTES], footer: u64) -> bool {
     let (length, magic) = end.split_at(FOOTER_END_BYTES - PARQUET_MAGIC.len());
     magic == PARQUET_MAGIC && u32::try_from(footer).is_ok_and(|footer| length == footer.to_le_bytes())

@@ -2,7 +2,7 @@ use super::*;
 use crate::columns::LedgerRow;
 use crate::sample::{SECOND, THIRTEEN, record};
 use crate::scan::list_flow_files;
-use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 use packetrig_flow::MeterLedger;
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 fn store(directory: &Path, seconds: &[u16]) {
     let mut sink = ParquetSink::new(ParquetOptions::new(directory)).unwrap();
     let records: Vec<_> = seconds.iter().map(|second| record(*second)).collect();
-    sink.write_records(&records, RecordMaker::default()).unwrap();
+    sink.write_records(&records, RecordExporter::default()).unwrap();
     sink.close_sink().1.unwrap();
 }
 
@@ -84,7 +84,7 @@ fn record_times_ahead_do_not_keep_a_file() {
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     let mut ahead = record(1);
     ahead.forward.last_ns = u64::MAX;
-    sink.write_records(&[ahead], RecordMaker::default()).unwrap();
+    sink.write_records(&[ahead], RecordExporter::default()).unwrap();
     sink.close_sink().1.unwrap();
     let path = list_flow_files(&[directory.path().to_owned()]).unwrap()[0].clone();
     let written =
@@ -112,7 +112,7 @@ fn missing_space_is_freed_once() {
     // One and a half files are missing, so two go, whatever else uses the disk.
     let free = 1 << 30;
     let limits = RetentionLimits { free: Some(free + bytes * 3 / 2), ..RetentionLimits::default() };
-    let mut keeper = scanned_keeper(directory.path(), limits).unwrap();
+    let mut keeper = scan_retention_directory(directory.path(), limits).unwrap();
     keeper.remove_files_beyond_limits(Some(free)).unwrap();
     assert_eq!((keeper.removed.files, keeper.removed.for_free), (2, 2));
 }
@@ -131,7 +131,7 @@ fn sink_stays_within_its_limit() {
     for tick in 0..40_u16 {
         sink.on_tick(MonoTime::from_nanos(u64::from(tick) * SECOND)).unwrap();
         let records: Vec<_> = (0..500).map(|number| record(tick * 500 + number)).collect();
-        sink.write_records(&records, RecordMaker::default()).unwrap();
+        sink.write_records(&records, RecordExporter::default()).unwrap();
         assert!(total_bytes(directory.path()) <= most, "after {tick}: {}", total_bytes(directory.path()));
     }
     let (kept, done) = sink.close_sink();
@@ -148,7 +148,7 @@ fn old_ledgers_are_removed_as_well() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     let LedgerRow { source, ledger, at_ns } =
-        LedgerRow { at_ns: THIRTEEN, source: RecordMaker::default(), ledger: MeterLedger::default() };
+        LedgerRow { at_ns: THIRTEEN, source: RecordExporter::default(), ledger: MeterLedger::default() };
     sink.write_ledger(&ledger, source, at_ns).unwrap();
     sink.close_sink().1.unwrap();
     let removed = remove_old_files(directory.path(), of_size(0)).unwrap();

@@ -73,7 +73,7 @@ fn column_kind_or_word(name: &str) -> ElementKind {
     flow_columns().iter().find(|column| column.name == name).map_or(ElementKind::Word, |column| column.kind)
 }
 
-/// Some columns of a row group. `behind` rows were passed over and must be skipped before the next are read.
+/// Some columns of a row group. `behind` is the number of rows that must be skipped before the next rows are read.
 struct ColumnsReader {
     columns: Vec<(RequestedColumn, Option<CellReader>)>,
     behind: usize,
@@ -131,7 +131,7 @@ impl GroupReader {
         })
     }
 
-    /// The next chunk with selected rows, and these rows.
+    /// Returns the next chunk with selected rows, and these rows; `None` after the last chunk.
     pub(super) fn next_chunk(
         &mut self,
         selection: RowSelection<'_>,
@@ -145,7 +145,7 @@ impl GroupReader {
             self.of_filter.append_next_rows(&mut chunk)?;
             let rows = selection.select_rows(&chunk);
             if rows.is_empty() {
-                // The other columns skip these rows only when they are read again: whole pages need not be decoded.
+                // The other columns skip these rows later, at their next read: then whole pages need not be decoded.
                 self.others.behind += chunk.rows;
                 continue;
             }

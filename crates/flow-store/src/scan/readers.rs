@@ -1,5 +1,5 @@
-//! The reading threads. Each reads a share of the portions, which are whole files, or row groups if there is only one
-//! file.
+//! The reading threads. A scan is divided into portions: whole files, or row groups if there is only one file. The
+//! threads take turns: of n threads, each one reads every n-th portion.
 
 use super::groups::{GroupReader, RequestedGroupColumns, find_columns};
 use super::selection::RowSelection;
@@ -32,10 +32,10 @@ impl<'a> ScanRequest<'a> {
         Self { terms, files, selection, of_filter, others }
     }
 
-    /// The shares of the readers.
-    pub(super) fn shares(&self) -> impl Iterator<Item = ScanShare> {
+    /// Divides the portions among the readers.
+    pub(super) fn shares(&self) -> impl Iterator<Item = ScanReaderNumber> {
         let of = self.terms.reader_count();
-        (0..of).map(move |number| ScanShare { number, of })
+        (0..of).map(move |number| ScanReaderNumber { number, of })
     }
 
     fn check_not_given_up(&self) -> Result<(), Error> {
@@ -43,43 +43,44 @@ impl<'a> ScanRequest<'a> {
     }
 }
 
-/// Takes the rows that a reader has read.
+/// Receives the rows that a reader has read.
 pub(super) trait PortionSink {
-    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanReadEnd>;
+    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanStopReason>;
 
     /// Ends a portion: a file, or a row group if there is only one file.
-    fn end_portion(&mut self) -> Result<(), ScanReadEnd>;
+    fn end_portion(&mut self) -> Result<(), ScanStopReason>;
 }
 
 /// Reason why a reader stops before the end.
-pub(super) enum ScanReadEnd {
+pub(super) enum ScanStopReason {
     Failed(Error),
     /// Nobody wants the rows any more.
     Unwanted,
 }
 
-impl From<Error> for ScanReadEnd {
+impl From<Error> for ScanStopReason {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
 /// One of several readers. It reads every `of`th portion, starting with `number`.
-pub(super) struct ScanShare {
+pub(super) struct ScanReaderNumber {
     number: usize,
     of: usize,
 }
 
-impl ScanShare {
+impl ScanReaderNumber {
     pub(super) fn read_portions(
         &self,
         request: &ScanRequest<'_>,
         sink: &mut impl PortionSink,
-    ) -> Result<(), ScanReadEnd> {
+    ) -> Result<(), ScanStopReason> {
         // All readers count the portions alike, so they need no coordination.
         let mut portions = 0;
         for (file, path) in request.files.iter().enumerate() {
-            // A single file is shared by row groups. Several are shared as whole files, so that each is opened only once.
+            // The readers divide a single file by row groups. Several files are not divided, so that each
+            // is opened only once.
             if request.files.len() == 1 {
                 self.read_file(file, path, request, Some(&mut portions), sink)?;
             } else if self.count_portion_and_check_ours(&mut portions) {
@@ -104,7 +105,7 @@ impl ScanShare {
         request: &ScanRequest<'_>,
         mut portions: Option<&mut usize>,
         sink: &mut impl PortionSink,
-    ) -> Result<(), ScanReadEnd> {
+    ) -> Result<(), ScanStopReason> {
         if !request.selection.may_have_file(number) {
             return Ok(());
         }
@@ -141,7 +142,7 @@ fn read_group(
     places: &RequestedGroupColumns<'_>,
     request: &ScanRequest<'_>,
     sink: &mut impl PortionSink,
-) -> Result<(), ScanReadEnd> {
+) -> Result<(), ScanStopReason> {
     let mut reader = GroupReader::open_group(group, first, places).map_err(Error::damaged_file(path))?;
     while let Some((chunk, rows)) = reader.next_chunk(places.selection).map_err(Error::damaged_file(path))? {
         request.check_not_given_up()?;

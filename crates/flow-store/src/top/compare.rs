@@ -3,11 +3,11 @@
 //! Both sides are counted separately. The largest groups of each side are candidates. The sum of a candidate
 //! on the other side is exact, too: one more scan counts it if it is not among the largest there. So every
 //! number of the answer is exact. A group that is on neither list is at most as large as the smallest group of
-//! each list, so its change is at most [`CompareAnswer::uncompared_rate`].
+//! each list, so its change is at most [`GroupComparison::uncompared_rate`].
 
 use super::counter::CountedGroups;
-use super::listed::{ListedGroups, sum_listed_groups_in_total};
-use super::{GroupSum, GroupTotals, MAX_GROUPS, TopOrder, TopQuestion, count_groups};
+use super::listed::{GroupSumRequest, sum_listed_groups_in_total};
+use super::{GroupSum, GroupTotals, MAX_GROUPS, TopGroupsQuery, TopOrder, count_groups};
 use crate::Error;
 use crate::filter::FlowFilter;
 use crate::grouping::{FlowGrouping, GroupValue};
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// Maximum number of candidates of each side.
 const MAX_CANDIDATES: usize = 1 << 17;
 const NANOS_PER_SECOND: f64 = 1e9;
-/// Minimum length of a side whose length was not given.
+/// Minimum time that a side covers if its length was not given.
 const MIN_WINDOW_LENGTH_NS: u64 = 1_000_000_000;
 
 /// One of two sets of records.
@@ -27,18 +27,19 @@ const MIN_WINDOW_LENGTH_NS: u64 = 1_000_000_000;
 pub struct ComparedSide<'a> {
     pub files: &'a [PathBuf],
     pub filter: FlowFilter,
-    /// Length of its time; without it, the time from its first packet to its last, and a second at least.
+    /// Length of the time that the records cover. `None` means from the first to the last packet, but
+    /// at least a second.
     pub length_ns: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
-pub struct CompareQuestion {
+pub struct GroupComparisonQuery {
     pub grouping: FlowGrouping,
     /// A sum: bytes, packets or flows.
     pub order: TopOrder,
     /// Maximum number of changes that are shown.
     pub most: usize,
-    /// Kinds of changes that are shown; none means all.
+    /// Kinds of changes that are shown; an empty list means all.
     pub only: Vec<ChangeKind>,
 }
 
@@ -50,36 +51,36 @@ pub enum ChangeKind {
     Shrunk,
 }
 
-/// A group on both sides.
+/// How a group differs between the two sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupChange {
     pub values: Vec<GroupValue>,
     pub kind: ChangeKind,
-    /// Its sums on side A and on side B.
+    /// Totals of the group on side A and on side B.
     pub sums: [GroupTotals; 2],
 }
 
 /// The changes between two sides.
 #[derive(Clone, Debug, Default)]
-pub struct CompareAnswer {
+pub struct GroupComparison {
     /// The largest changes, largest first.
     pub changes: Vec<GroupChange>,
     pub totals: [GroupSum; 2],
     pub lengths_ns: [u64; 2],
-    /// Groups of each kind, including groups that are not shown.
+    /// Number of groups of each kind, including groups that are not shown.
     pub kinds: BTreeMap<ChangeKind, u64>,
     /// True if there are more groups than candidates: then `kinds` has only the kinds of the candidates.
     pub has_other_groups: bool,
     /// Changes up to this rate may be missing in `changes`, because not all groups could be compared; `None` if none
     /// can be missing.
     pub uncompared_rate: Option<f64>,
-    /// Files were removed or replaced while they were read.
+    /// True if files were removed or replaced while they were read.
     pub files_have_changed: bool,
 }
 
 impl TopOrder {
-    /// The amount of a sum that this order compares: bits for an order by bytes.
-    fn amount_of(self, sum: GroupTotals) -> u64 {
+    /// Returns the number that this order compares: packets, flows, or bits for an order by bytes.
+    fn compared_amount(self, sum: GroupTotals) -> u64 {
         match self {
             Self::Packets => sum.packets,
             Self::Flows => sum.flows,
@@ -88,19 +89,19 @@ impl TopOrder {
     }
 }
 
-impl CompareAnswer {
-    /// The rate of a group on a side: bits, packets or flows in a second.
+impl GroupComparison {
+    /// The rate of a group on a side: bits, packets or flows per second.
     pub fn group_rate(&self, side: usize, sum: GroupTotals, order: TopOrder) -> f64 {
-        order.amount_of(sum) as f64 * NANOS_PER_SECOND / self.lengths_ns[side].max(1) as f64
+        order.compared_amount(sum) as f64 * NANOS_PER_SECOND / self.lengths_ns[side].max(1) as f64
     }
 
-    /// How much a group's rate has changed.
+    /// The rate of a group on side B minus its rate on side A.
     pub fn rate_change(&self, sums: [GroupTotals; 2], order: TopOrder) -> f64 {
         self.group_rate(1, sums[1], order) - self.group_rate(0, sums[0], order)
     }
 
     fn kind_of(&self, sums: [GroupTotals; 2], order: TopOrder) -> Option<ChangeKind> {
-        match sums.map(|sum| order.amount_of(sum)) {
+        match sums.map(|sum| order.compared_amount(sum)) {
             [0, 0] => None,
             [0, _] => Some(ChangeKind::New),
             [_, 0] => Some(ChangeKind::Gone),
@@ -116,36 +117,36 @@ impl CompareAnswer {
 /// Compares two sets of records.
 pub fn compare_groups(
     sides: [&ComparedSide<'_>; 2],
-    question: &CompareQuestion,
-) -> Result<CompareAnswer, Error> {
+    question: &GroupComparisonQuery,
+) -> Result<GroupComparison, Error> {
     compare_groups_within_bound(sides, question, MAX_CANDIDATES, MAX_GROUPS)
 }
 
 pub(super) fn compare_groups_within_bound(
     sides: [&ComparedSide<'_>; 2],
-    question: &CompareQuestion,
+    question: &GroupComparisonQuery,
     candidates: usize,
     bound: usize,
-) -> Result<CompareAnswer, Error> {
+) -> Result<GroupComparison, Error> {
     let terms = ScanTerms::default();
-    let asked = TopQuestion::new(question.grouping.clone(), question.order, candidates);
+    let asked = TopGroupsQuery::new(question.grouping.clone(), question.order, candidates);
     let counted = sides.map(|side| count_groups(&terms, side.files, &side.filter, &asked, bound));
     let [before, after] = counted;
     let counted = [before?, after?];
-    let mut answer = CompareAnswer {
+    let mut answer = GroupComparison {
         totals: counted.each_ref().map(|side| side.total),
-        lengths_ns: [0, 1].map(|side| side_length(sides[side], counted[side].total)),
+        lengths_ns: [0, 1].map(|side| compared_time_length(sides[side], counted[side].total)),
         has_other_groups: !counted.iter().all(is_complete),
         files_have_changed: counted.iter().any(|side| side.has_changed),
-        ..CompareAnswer::default()
+        ..GroupComparison::default()
     };
     answer.uncompared_rate = uncompared_rate(&answer, &counted, question.order);
-    let sums = sums_on_both_sides(&terms, sides, question, counted, &mut answer)?;
+    let sums = sum_candidates_on_both_sides(&terms, sides, question, counted, &mut answer)?;
     answer.rank_changes(question, sums);
     Ok(answer)
 }
 
-fn side_length(side: &ComparedSide<'_>, total: GroupSum) -> u64 {
+fn compared_time_length(side: &ComparedSide<'_>, total: GroupSum) -> u64 {
     side.length_ns.unwrap_or_else(|| total.duration_ns().max(MIN_WINDOW_LENGTH_NS))
 }
 
@@ -154,8 +155,8 @@ fn is_complete(side: &CountedGroups) -> bool {
     !side.groups_are_estimated && side.groups == side.largest.len() as u64
 }
 
-/// The largest rate that a group beside the candidates can have, on either side; `None` if there is no such group.
-fn uncompared_rate(answer: &CompareAnswer, counted: &[CountedGroups; 2], order: TopOrder) -> Option<f64> {
+/// The largest rate that a group can have on either side if it is not a candidate; `None` if all are candidates.
+fn uncompared_rate(answer: &GroupComparison, counted: &[CountedGroups; 2], order: TopOrder) -> Option<f64> {
     let rates = [0, 1].into_iter().filter(|&side| !is_complete(&counted[side])).map(|side| {
         let least = counted[side].largest.last().map_or_else(GroupTotals::default, |(_, has)| has.sum);
         answer.group_rate(side, least, order)
@@ -164,16 +165,16 @@ fn uncompared_rate(answer: &CompareAnswer, counted: &[CountedGroups; 2], order: 
 }
 
 type GroupSumsBySide = BTreeMap<Box<[u8]>, [GroupTotals; 2]>;
-/// The same; `None` where a side has not counted the group yet.
+/// Like [`GroupSumsBySide`]; `None` where a side has not counted the group yet.
 type KnownGroupSumsBySide = BTreeMap<Box<[u8]>, [Option<GroupTotals>; 2]>;
 
 /// The sums of all candidates on both sides. Scans a side again for candidates that its own list does not have.
-fn sums_on_both_sides(
+fn sum_candidates_on_both_sides(
     terms: &ScanTerms<'_>,
     sides: [&ComparedSide<'_>; 2],
-    question: &CompareQuestion,
+    question: &GroupComparisonQuery,
     counted: [CountedGroups; 2],
-    answer: &mut CompareAnswer,
+    answer: &mut GroupComparison,
 ) -> Result<GroupSumsBySide, Error> {
     let are_complete = counted.each_ref().map(is_complete);
     let mut sums = KnownGroupSumsBySide::new();
@@ -185,14 +186,14 @@ fn sums_on_both_sides(
     for side in [0, 1] {
         let unknown = sums.iter().filter(|(_, known)| known[side].is_none()).map(|(key, _)| key.clone());
         let unknown: Vec<_> = unknown.collect();
-        // A group that a complete list does not have has no records.
+        // A group that is not in a complete list has no records on that side.
         if are_complete[side] || unknown.is_empty() {
             continue;
         }
         let ComparedSide { files, filter, .. } = sides[side];
         let grouping = &question.grouping;
         let found =
-            sum_listed_groups_in_total(&ListedGroups { terms, files, filter, grouping, keys: &unknown })?;
+            sum_listed_groups_in_total(&GroupSumRequest { terms, files, filter, grouping, keys: &unknown })?;
         answer.files_have_changed |= found.scanned != answer.totals[side];
         for (key, has) in unknown.into_iter().zip(found.sums) {
             sums.entry(key).or_default()[side] = Some(has.sum);
@@ -201,9 +202,9 @@ fn sums_on_both_sides(
     Ok(sums.into_iter().map(|(key, sums)| (key, sums.map(Option::unwrap_or_default))).collect())
 }
 
-impl CompareAnswer {
+impl GroupComparison {
     /// Counts the kinds of changes, and keeps the largest ones.
-    fn rank_changes(&mut self, question: &CompareQuestion, sums: GroupSumsBySide) {
+    fn rank_changes(&mut self, question: &GroupComparisonQuery, sums: GroupSumsBySide) {
         let order = question.order;
         let mut changed = Vec::new();
         for (key, sums) in sums {

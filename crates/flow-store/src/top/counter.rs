@@ -1,23 +1,23 @@
-//! Counts groups exactly, in bounded memory, with as many scans as that takes.
+//! Counts groups exactly and in bounded memory, in as many scans as necessary.
 //!
-//! Each thread of a scan has a [`ScanCounter`]. While all groups fit, there is one scan. When a table is full, the
-//! groups with the larger hashes leave it, and it counts the others to the end. So each scan counts the groups of a
-//! range of hashes, the smallest range among its threads, and the next scan begins where this range ended. From the
-//! moment the first table was full, a [`GroupSketch`] has an upper bound for every group: later scans pass over groups
-//! that cannot be among the largest, so there are usually two scans. An order that is no sum, such as a rate, has no
-//! such bound.
+//! Each thread of a scan has a [`ScanCounter`]. If all groups fit, there is one scan. When the table of a counter is
+//! full, it drops the groups with the larger hashes and counts the other groups to the end. So each scan counts the
+//! groups of a range of hashes, the smallest range among its threads, and the next scan begins where this range ended.
+//! From the moment the first table was full, a [`GroupSketch`] has an upper bound for every group: later scans pass
+//! over groups that cannot be among the largest, so there are usually two scans. An order that is no sum, such as a
+//! rate, has no such bound.
 //!
 //! Invariant: after a scan, the sum of a group in the table includes every record of the group.
 
 use super::sketch::GroupSketch;
 use super::table::GroupTable;
-use super::{GroupSum, TopOrder, TopQuestion};
+use super::{GroupSum, TopGroupsQuery, TopOrder};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 type GroupKey = Box<[u8]>;
 
-/// Hashes, both ends included.
+/// A range of hashes, both ends included.
 #[derive(Clone, Copy, Debug)]
 struct HashRange {
     first: u64,
@@ -40,16 +40,16 @@ impl HashRange {
 #[derive(Clone, Debug)]
 struct PromisingGroups {
     sketch: Arc<GroupSketch>,
-    /// Groups with less than this are not counted.
+    /// Groups whose upper bound is less than this are not counted.
     least: u64,
 }
 
 /// Counts the records of one thread in one scan.
 #[derive(Debug)]
 pub(super) struct ScanCounter<'a> {
-    question: &'a TopQuestion,
+    question: &'a TopGroupsQuery,
     bound: usize,
-    /// The groups of this scan.
+    /// The hashes of the groups that this scan counts.
     range: HashRange,
     table: GroupTable,
     /// Upper bounds of the sums of all groups. Present once the table was full in the first scan.
@@ -68,7 +68,7 @@ impl ScanCounter<'_> {
             return;
         }
         self.table.add_to_group(hash, key, has);
-        self.narrow_full_table();
+        self.drop_groups_if_table_full();
     }
 
     /// Adds a record to the sketch, if there is one. Returns whether this scan counts the record's group.
@@ -83,8 +83,8 @@ impl ScanCounter<'_> {
         is_promising && self.range.contains(hash)
     }
 
-    /// Makes room in a full table: leaves the groups with the larger hashes to a later scan.
-    fn narrow_full_table(&mut self) {
+    /// Makes room if the table is full: removes the groups with the larger hashes, which a later scan counts.
+    fn drop_groups_if_table_full(&mut self) {
         // A range of a single hash cannot be halved: then slightly more groups than the bound are kept.
         while self.table.len() > self.bound && self.range.first < self.range.last {
             self.begin_sketch();
@@ -132,9 +132,9 @@ impl ScanCounter<'_> {
 /// Counts groups over all scans.
 #[derive(Debug)]
 pub(super) struct GroupCounter<'a> {
-    question: &'a TopQuestion,
+    question: &'a TopGroupsQuery,
     thread_bound: usize,
-    /// An empty table. All tables hash alike, so that ranges of hashes are the same groups in all.
+    /// An empty table. The tables of all threads are copies of it, so that a key has the same hash in all of them.
     empty: GroupTable,
     range: HashRange,
     is_first_scan: bool,
@@ -151,13 +151,13 @@ pub(super) struct CountedGroups {
     pub(super) total: GroupSum,
     pub(super) groups: u64,
     pub(super) groups_are_estimated: bool,
-    /// Two scans had different records.
+    /// True if two scans read different records.
     pub(super) has_changed: bool,
 }
 
 impl<'a> GroupCounter<'a> {
-    /// Counts at most `bound` groups at once; each of the `threads` has an equal share of them.
-    pub(super) fn new(question: &'a TopQuestion, bound: usize, threads: usize) -> Self {
+    /// Counts at most `bound` groups at once; each of the `threads` threads may count an equal part of them.
+    pub(super) fn new(question: &'a TopGroupsQuery, bound: usize, threads: usize) -> Self {
         Self {
             question,
             thread_bound: (bound / threads.max(1)).max(1),
@@ -211,20 +211,20 @@ impl<'a> GroupCounter<'a> {
 
     /// Makes later scans skip groups that cannot be among the largest.
     fn skip_small_groups(&mut self) {
-        let TopQuestion { order, most, .. } = *self.question;
+        let TopGroupsQuery { order, most, .. } = *self.question;
         if let Some(sketch) = &self.sketch
             && self.counted.largest.len() == most
         {
-            // An equal group may still come before the last one, because its key may be smaller.
+            // A group of equal size may still come before the last one, because its key may be smaller.
             let least = self.counted.largest.last().map_or(u64::MAX, |(_, has)| has.order_value(order));
             self.promising = Some(PromisingGroups { sketch: Arc::clone(sketch), least });
             self.counted.groups_are_estimated = true;
         }
     }
 
-    /// Keeps the groups that may be shown.
+    /// Keeps the largest groups of earlier scans and of `table`, at most as many as are shown.
     fn retain_largest_groups(&mut self, table: &GroupTable) {
-        let TopQuestion { order, most, least_packets, least_bytes, .. } = *self.question;
+        let TopGroupsQuery { order, most, least_packets, least_bytes, .. } = *self.question;
         let earlier = std::mem::take(&mut self.counted.largest);
         let mut ranked: Vec<_> = earlier.iter().map(|(key, has)| (&key[..], *has)).collect();
         ranked.extend(

@@ -4,16 +4,16 @@ use super::{GroupSum, GroupTotals, TOP_COLUMNS, TopScan};
 use crate::Error;
 use crate::filter::FlowFilter;
 use crate::grouping::FlowGrouping;
-use crate::key_hash::KeyHashes;
+use crate::key_hash::KeyHasherBuilder;
 use crate::scan::{RowChunk, ScanTerms, count_records};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// The listed groups, by key, with their indexes in the answer.
-type ListedKeys = HashMap<Box<[u8]>, usize, KeyHashes>;
+type ListedKeys = HashMap<Box<[u8]>, usize, KeyHasherBuilder>;
 
 /// Groups that are given by their keys, and the records that are counted for them.
-pub(super) struct ListedGroups<'a> {
+pub(super) struct GroupSumRequest<'a> {
     pub(super) terms: &'a ScanTerms<'a>,
     pub(super) files: &'a [PathBuf],
     pub(super) filter: &'a FlowFilter,
@@ -32,21 +32,23 @@ pub(super) struct TimeSteps {
 
 impl TimeSteps {
     /// The step of a time, if the time belongs to one of the steps.
-    fn step_of_time(self, at_ns: u64) -> Option<usize> {
+    fn step_index_at(self, at_ns: u64) -> Option<usize> {
         let step = at_ns.checked_sub(self.first_ns)? / self.length_ns;
         usize::try_from(step).ok().filter(|step| *step < self.count)
     }
 }
 
-/// The counts, and the sum of all records that were read for them: if this sum differs from the earlier
-/// one, files have changed.
+/// The sums of the groups, and the sum of all records that were read. If the latter differs from that of an
+/// earlier scan, files have changed.
 pub(super) struct ListedSums<T> {
     pub(super) sums: Vec<T>,
     pub(super) scanned: GroupSum,
 }
 
 /// The sum of each listed group over the records that a filter selects.
-pub(super) fn sum_listed_groups_in_total(groups: &ListedGroups<'_>) -> Result<ListedSums<GroupSum>, Error> {
+pub(super) fn sum_listed_groups_in_total(
+    groups: &GroupSumRequest<'_>,
+) -> Result<ListedSums<GroupSum>, Error> {
     let none = vec![GroupSum::default(); groups.keys.len()];
     let ListedSums { sums: counted, scanned } = sum_listed_groups(groups, &none, |sums, place, has| {
         sums[place].add_sum(has);
@@ -60,13 +62,13 @@ pub(super) fn sum_listed_groups_in_total(groups: &ListedGroups<'_>) -> Result<Li
 
 /// Sums each listed group per time step. A flow counts in the step in which it began.
 pub(super) fn sum_listed_groups_by_step(
-    groups: &ListedGroups<'_>,
+    groups: &GroupSumRequest<'_>,
     steps: TimeSteps,
 ) -> Result<ListedSums<Vec<GroupTotals>>, Error> {
     let none = vec![vec![GroupTotals::default(); steps.count]; groups.keys.len()];
     let ListedSums { sums: counted, scanned } = sum_listed_groups(groups, &none, |series, place, has| {
         // `first_ns` of a single record is the start of its flow.
-        if let Some(step) = steps.step_of_time(has.first_ns) {
+        if let Some(step) = steps.step_index_at(has.first_ns) {
             series[place][step].add_totals(has.sum);
         }
     })?;
@@ -80,11 +82,11 @@ pub(super) fn sum_listed_groups_by_step(
 }
 
 fn sum_listed_groups<C: Clone + Send + Sync>(
-    groups: &ListedGroups<'_>,
+    groups: &GroupSumRequest<'_>,
     empty: &C,
     add: impl Fn(&mut C, usize, GroupSum) + Sync,
 ) -> Result<ListedSums<C>, Error> {
-    let &ListedGroups { terms, files, filter, grouping, keys } = groups;
+    let &GroupSumRequest { terms, files, filter, grouping, keys } = groups;
     let listed: ListedKeys = keys.iter().cloned().zip(0..).collect();
     let scan = TopScan { grouping, filter, reverse: filter.to_reversed() };
     let wanted = [&grouping.needed_columns()[..], &TOP_COLUMNS[..]].concat();

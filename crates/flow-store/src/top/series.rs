@@ -1,7 +1,7 @@
 //! How the largest groups change over time.
 
-use super::listed::{ListedGroups, ListedSums, TimeSteps, sum_listed_groups_by_step};
-use super::{GroupTotals, MAX_GROUPS, TopAnswer, TopQuestion, build_top_answer, count_groups};
+use super::listed::{GroupSumRequest, ListedSums, TimeSteps, sum_listed_groups_by_step};
+use super::{GroupTotals, MAX_GROUPS, TopGroupsQuery, TopGroupsResult, build_top_answer, count_groups};
 use crate::Error;
 use crate::filter::FlowFilter;
 use crate::scan::ScanTerms;
@@ -10,13 +10,13 @@ use std::path::PathBuf;
 
 /// Maximum number of steps of a series.
 pub const MAX_STEPS: usize = 10_000;
-/// Maximum number of series. With it, the memory of each reading thread is bounded.
+/// Maximum number of series. It bounds the memory of each reading thread.
 pub const MAX_SERIES: usize = 100;
 
 /// The largest groups, and their sums in steps of time.
 #[derive(Clone, Debug)]
 pub struct TopSeries {
-    pub top: TopAnswer,
+    pub top: TopGroupsResult,
     /// Start of the first step, nanoseconds since 1970.
     pub first_ns: u64,
     pub step_ns: u64,
@@ -24,9 +24,9 @@ pub struct TopSeries {
     pub series: Vec<Vec<GroupTotals>>,
 }
 
-/// Why there are no series.
+/// Reason why the series cannot be computed.
 #[derive(Debug, thiserror::Error)]
-pub enum NoSeriesReason {
+pub enum TopSeriesError {
     #[error(transparent)]
     Read(#[from] Error),
     #[error(
@@ -39,20 +39,20 @@ pub enum NoSeriesReason {
 }
 
 /// The largest groups of the records that a filter selects, and their sums in steps of time.
-pub fn top_series(
+pub fn compute_top_series(
     files: &[PathBuf],
     filter: &FlowFilter,
-    question: &TopQuestion,
+    question: &TopGroupsQuery,
     step: Nanos,
-) -> Result<TopSeries, NoSeriesReason> {
+) -> Result<TopSeries, TopSeriesError> {
     if question.most > MAX_SERIES {
-        return Err(NoSeriesReason::TooManySeries(question.most));
+        return Err(TopSeriesError::TooManySeries(question.most));
     }
     let terms = ScanTerms::default();
     let mut counted = count_groups(&terms, files, filter, question, MAX_GROUPS)?;
     let steps = time_steps_between(counted.total.first_ns, counted.total.last_ns, step)?;
     let keys: Vec<_> = counted.largest.iter().map(|(key, _)| key.clone()).collect();
-    let listed = ListedGroups { terms: &terms, files, filter, grouping: &question.grouping, keys: &keys };
+    let listed = GroupSumRequest { terms: &terms, files, filter, grouping: &question.grouping, keys: &keys };
     let ListedSums { sums: mut series, scanned } = sum_listed_groups_by_step(&listed, steps)?;
     counted.has_changed |= scanned != counted.total;
     // A record counts in the step of its start, so the steps after the last start are empty, although flows last
@@ -67,7 +67,7 @@ pub fn top_series(
 }
 
 /// The steps from the first to the last packet.
-fn time_steps_between(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, NoSeriesReason> {
+fn time_steps_between(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, TopSeriesError> {
     // A length of zero would be a division by zero.
     let length_ns = step.as_u64().max(1);
     let first_ns = first_ns - first_ns % length_ns;
@@ -77,7 +77,7 @@ fn time_steps_between(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSt
         let least = last_ns.saturating_sub(first_ns).div_ceil(MAX_STEPS as u64 - 1);
         let unit = if least > 1_000_000_000 { 1_000_000_000 } else { 1_000_000 };
         let longer = Nanos::new(least.next_multiple_of(unit));
-        return Err(NoSeriesReason::TooManySteps { step, steps: count, longer });
+        return Err(TopSeriesError::TooManySteps { step, steps: count, longer });
     }
     Ok(TimeSteps { first_ns, length_ns, count: clamp_to_usize(count) })
 }

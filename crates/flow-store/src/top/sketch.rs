@@ -1,13 +1,13 @@
 //! Upper bounds for the sums of all groups, in little memory.
 //!
-//! Each group has a counter by its hash, and shares this counter with a few other groups. So the counter is at least as large as the
+//! The hash of a group selects its counter, which a few other groups share. So the counter is at least as large as the
 //! group's sum: if it is below the smallest shown group, the group need not be counted at all.
 
 use packetrig_units::clamp_to_usize;
 
-/// Counters. They take 16 MiB.
+/// Number of counters. They take 16 MiB.
 const SKETCH_COUNTERS: usize = 1 << 21;
-/// Marks used to estimate the number of groups. They take 1 MiB.
+/// Number of marks (bits) used to estimate the number of groups. They take 1 MiB.
 const SKETCH_MARKS: usize = 1 << 23;
 
 #[derive(Debug)]
@@ -23,10 +23,10 @@ impl GroupSketch {
 
     /// Adds `more` to the counter of a group with this hash.
     pub(super) fn add_amount(&mut self, hash: u64, more: u64) {
-        let counter = &mut self.counters[slot_of(hash, SKETCH_COUNTERS)];
+        let counter = &mut self.counters[slot_index(hash, SKETCH_COUNTERS)];
         // A saturated counter is still an upper bound.
         *counter = counter.saturating_add(more);
-        let mark = slot_of(hash, SKETCH_MARKS);
+        let mark = slot_index(hash, SKETCH_MARKS);
         self.marks[mark / 64] |= 1 << (mark % 64);
     }
 
@@ -42,7 +42,7 @@ impl GroupSketch {
 
     /// Upper bound for the sum of a group with this hash.
     pub(super) fn upper_bound(&self, hash: u64) -> u64 {
-        self.counters[slot_of(hash, SKETCH_COUNTERS)]
+        self.counters[slot_index(hash, SKETCH_COUNTERS)]
     }
 
     /// An estimate of the number of groups by linear counting (Whang and others, 1990). For two million
@@ -61,8 +61,8 @@ impl GroupSketch {
     }
 }
 
-/// The low bits of a hash.
-fn slot_of(hash: u64, places: usize) -> usize {
+/// Returns the index of the counter or mark of a hash: its low bits.
+fn slot_index(hash: u64, places: usize) -> usize {
     // Both numbers of slots are powers of two.
     clamp_to_usize(hash & (places as u64 - 1))
 }
@@ -70,13 +70,13 @@ fn slot_of(hash: u64, places: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_hash::KeyHashes;
+    use crate::key_hash::KeyHasherBuilder;
     use std::hash::BuildHasher as _;
 
     #[test]
     fn group_sketch_estimates_groups_and_never_undercounts() {
         let mut sketch = GroupSketch::new();
-        let hashes = KeyHashes::default();
+        let hashes = KeyHasherBuilder::default();
         let hash = |n: u64| hashes.hash_one(n.to_be_bytes());
         for n in 0..200_000 {
             sketch.add_amount(hash(n), n % 10);

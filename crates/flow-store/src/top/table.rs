@@ -1,14 +1,14 @@
 //! Groups by their keys, with their sums.
 
 use super::GroupSum;
-use crate::key_hash::KeyHashes;
+use crate::key_hash::KeyHasherBuilder;
 use hashbrown::HashTable;
 use std::hash::BuildHasher as _;
 
 /// Groups by their keys. The keys follow one another in one buffer, so that a new group needs no allocation of its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroupTable {
-    hashes: KeyHashes,
+    hashes: KeyHasherBuilder,
     /// Indexes in `groups`, by hash.
     places: HashTable<u32>,
     groups: Vec<KeyedSum>,
@@ -40,19 +40,19 @@ impl GroupTable {
         self.hashes.hash_one(key)
     }
 
-    /// Adds a sum to the group of a key.
+    /// Adds a sum to the group of a key. A new group is created.
     pub(super) fn add_to_group(&mut self, hash: u64, key: &[u8], has: GroupSum) {
         let Self { places, groups, keys, .. } = self;
         let is_same = |place: &u32| {
             let group = &groups[*place as usize];
-            // Different keys rarely have the same hash, so the keys are mostly compared once.
+            // Different keys rarely have the same hash, so usually only one key is compared.
             group.hash == hash && group.key(keys) == key
         };
         if let Some(place) = places.find(hash, is_same) {
             groups[*place as usize].has.add_sum(has);
             return;
         }
-        // The bounds of groups and of their parts keep the buffer below 2^32 bytes.
+        // The maximum number of groups and the maximum length of a key keep the buffer below 2^32 bytes.
         let to_place = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let place = to_place(groups.len());
         groups.push(KeyedSum { hash, key_start: to_place(keys.len()), key_length: to_place(key.len()), has });
@@ -65,7 +65,7 @@ impl GroupTable {
         self.groups.iter().map(|group| (group.hash, group.key(&self.keys), group.has))
     }
 
-    /// Removes the groups with a hash that is not kept.
+    /// Removes the groups for whose hashes `is_kept` returns false.
     pub(super) fn retain_groups(&mut self, is_kept: impl Fn(u64) -> bool) {
         if self.groups.iter().all(|group| is_kept(group.hash)) {
             return;

@@ -2,23 +2,23 @@ use super::*;
 use crate::sample::{address, record, records};
 use crate::scan::list_flow_files;
 use crate::totals::flow_totals;
-use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 use packetrig_flow::FlowRecord;
 
 fn stored(records: &[FlowRecord]) -> (tempfile::TempDir, Vec<PathBuf>) {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
-    sink.write_records(records, RecordMaker::default()).unwrap();
+    sink.write_records(records, RecordExporter::default()).unwrap();
     sink.close_sink().1.unwrap();
     let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files.to_vec())
 }
 
-fn question(by: &str, order: TopOrder, most: usize) -> TopQuestion {
-    TopQuestion::new(by.parse().unwrap(), order, most)
+fn question(by: &str, order: TopOrder, most: usize) -> TopGroupsQuery {
+    TopGroupsQuery::new(by.parse().unwrap(), order, most)
 }
 
-fn sums(top: &TopAnswer) -> Vec<(Vec<GroupValue>, GroupTotals)> {
+fn sums(top: &TopGroupsResult) -> Vec<(Vec<GroupValue>, GroupTotals)> {
     top.groups.iter().map(|group| (group.values.clone(), group.has.sum)).collect()
 }
 
@@ -74,7 +74,7 @@ fn top_groups_combine_fields_and_drop_small_ones() {
     let (_directory, files) = stored(&[record(0), record(3), record(6)]);
     let mut asked = question("src-ip,dst-port", TopOrder::Bytes, 10);
     let values = |number, port| vec![GroupValue::Address(address(number)), GroupValue::Number(port)];
-    let packets = |top: &TopAnswer| {
+    let packets = |top: &TopGroupsResult| {
         sums(top).into_iter().map(|(values, sum)| (values, sum.packets)).collect::<Vec<_>>()
     };
     let all = find_top_groups(&files, &FlowFilter::default(), &asked).unwrap();
@@ -146,7 +146,7 @@ fn abandoned_query_ends_and_removed_file_is_skipped() {
     let (_directory, mut files) = stored(&records(2000));
     let asked = question("src-ip", TopOrder::Bytes, 50);
     let terms = ScanTerms { readers: 1, is_given_up: &|| true };
-    let given_up = top_groups_with(&terms, &files, &FlowFilter::default(), &asked);
+    let given_up = find_top_groups_with_limits(&terms, &files, &FlowFilter::default(), &asked);
     assert!(matches!(given_up, Err(Error::GivenUp)), "{given_up:?}");
     let whole = find_top_groups(&files, &FlowFilter::default(), &asked).unwrap();
     files.push(files[0].with_file_name("removed.parquet"));
@@ -160,8 +160,9 @@ fn top_groups_beyond_memory_are_still_exact() {
     let mut given = records(2000);
     given.rotate_left(1000);
     let (_directory, files) = stored(&given);
-    let ask = |asked: &TopQuestion, bound| {
-        top_groups_within(&ScanTerms::default(), &files, &FlowFilter::default(), asked, bound).unwrap()
+    let ask = |asked: &TopGroupsQuery, bound| {
+        find_top_groups_within_bound(&ScanTerms::default(), &files, &FlowFilter::default(), asked, bound)
+            .unwrap()
     };
     let orders = [
         TopOrder::Bytes,
@@ -174,7 +175,7 @@ fn top_groups_beyond_memory_are_still_exact() {
     ];
     for order in orders {
         for (most, least_packets) in [(1, 0), (50, 0), (50, 900), (5000, 0)] {
-            let asked = TopQuestion { least_packets, ..question("src-ip,dst-port", order, most) };
+            let asked = TopGroupsQuery { least_packets, ..question("src-ip,dst-port", order, most) };
             let (exact, small) = (ask(&asked, MAX_GROUPS), ask(&asked, 100));
             assert_eq!((&small.groups, small.total), (&exact.groups, exact.total), "{order:?} {most}");
             assert!(!exact.groups_are_estimated && !small.files_have_changed);
@@ -206,7 +207,8 @@ fn equal_groups_beyond_memory_are_all_counted() {
     for most in [70, 200] {
         let asked = question("src-ip", TopOrder::Packets, most);
         let top =
-            top_groups_within(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 20).unwrap();
+            find_top_groups_within_bound(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 20)
+                .unwrap();
         let expected: Vec<_> = (0..150)
             .take(most)
             .map(|n| {

@@ -2,8 +2,8 @@
 
 use crate::packet::ipv4_mapped;
 
-/// Sets an address of either version. Exporters with template fields for both versions send zeros for the unused one.
-fn set_either_address(place: &mut [u8; 16], bytes: &[u8]) {
+/// Sets an IPv4 or IPv6 address. Exporters with template fields for both versions send zeros for the unused version.
+fn set_ipv4_or_ipv6_address(place: &mut [u8; 16], bytes: &[u8]) {
     // An address of zeros replaces only zeros: such exporters send one real address and zeros for the other
     // version, in any order.
     if let Some(address) = read_address(bytes)
@@ -13,7 +13,7 @@ fn set_either_address(place: &mut [u8; 16], bytes: &[u8]) {
     }
 }
 
-/// Sets an address of either version, unless the exporter sent zeros because it does not know the address.
+/// Sets an IPv4 or IPv6 address, unless the exporter sent zeros because it does not know the address.
 pub(super) fn set_known_address(place: &mut [u8; 16], bytes: &[u8]) {
     if let Some(address) = read_address(bytes)
         && !is_unspecified(address)
@@ -26,12 +26,12 @@ fn read_address(bytes: &[u8]) -> Option<[u8; 16]> {
     match bytes.len() {
         4 => bytes.try_into().ok().map(ipv4_mapped),
         16 => bytes.try_into().ok(),
-        // RFC 7011 section 6.2 shortens numbers only: an address has all of its bytes or is not valid.
+        // RFC 7011 section 6.2 allows only numbers to be shortened: an address has all of its bytes or is not valid.
         _ => None,
     }
 }
 
-/// Returns whether an address of either version is all zero.
+/// Returns whether an IPv4 or IPv6 address is all zero.
 fn is_unspecified(address: [u8; 16]) -> bool {
     address == [0; 16] || address == ipv4_mapped([0; 4])
 }
@@ -40,7 +40,7 @@ fn is_unspecified(address: [u8; 16]) -> bool {
 /// RFC 7011 (section 8) has them in the order of the headers, so the outer one comes first.
 pub(super) fn set_endpoint_address(inner: &mut [u8; 16], outer: &mut [u8; 16], bytes: &[u8]) {
     let before = *inner;
-    set_either_address(inner, bytes);
+    set_ipv4_or_ipv6_address(inner, bytes);
     // The later address stays in the key, because the key of a flow describes the innermost packet.
     if before != *inner && !is_unspecified(before) && *outer == [0; 16] {
         *outer = before;

@@ -38,7 +38,7 @@ impl ExporterNetwork {
             _ => return false,
         };
         let rest = u32::from(address_bits(address) - self.prefix);
-        // A prefix of length 0 shifts all bits out, which `>>` does not do.
+        // A prefix of length 0 shifts all bits out, and `>>` cannot shift by the whole width.
         differs.checked_shr(rest).unwrap_or(0) == 0
     }
 
@@ -94,7 +94,7 @@ impl FromIterator<ExporterNetwork> for ExporterList {
 impl ExporterList {
     /// Returns whether messages from an address are read.
     pub fn allows_address(&self, address: IpAddr) -> bool {
-        // Hosts come first, because a look into the set is faster than the walk over the networks.
+        // Single hosts are tried first, because a look into the set is faster than the walk over the networks.
         self.is_empty()
             || self.lists_host(address)
             || self.networks.iter().any(|network| network.contains(address))

@@ -4,17 +4,17 @@ use crate::counts::CountImbalance;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Counts of a session since it began. The unit of `lost`, `late_units` and `untold` is the one that the protocol numbers: data
-/// records (IPFIX, options among them), packets (NetFlow v9), flows (v5), datagrams (sFlow), events (SIM).
+/// Counts of a session since it began. The unit of `lost`, `late_units` and `untold` is what the protocol numbers: data
+/// records (IPFIX, options records among them), packets (NetFlow v9), flows (v5), datagrams (sFlow), events (SIM).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCounts {
     /// Messages received, whether they could be read or not.
     pub messages: u64,
     pub message_bytes: u64,
     pub records: u64,
-    /// Number of packets that these records report.
+    /// Number of packets that the `records` report.
     pub packets: u64,
-    /// Number of IP bytes that these records report.
+    /// Number of IP bytes that the `records` report.
     pub bytes: u64,
     /// Packets and new flows that SIM reported one by one; its packets are in `packets` too.
     pub events: u64,
@@ -24,7 +24,7 @@ pub struct SessionCounts {
     pub templates: u64,
     /// Templates forgotten because they were not repeated in time, or are from before a restart of the exporter.
     pub templates_expired: u64,
-    /// Templates given up because there was no room for them.
+    /// Templates dropped because there was no memory for them.
     pub templates_no_room: u64,
     /// Units that are missing according to the exporter's sequence numbers: lost on the way.
     pub lost: u64,
@@ -34,60 +34,61 @@ pub struct SessionCounts {
     pub late_units: u64,
     /// Messages that came a second time and were not decoded again.
     pub duplicates: u64,
-    /// Messages numbered before the first one received, and decoded.
+    /// Decoded messages with a number before that of the first message received.
     pub early: u64,
-    /// Messages numbered far back, in no gap that is remembered, and decoded.
+    /// Decoded messages with a number far below the current one, in no gap that the session remembers.
     pub old: u64,
     /// Restarts of the exporter.
     pub restarts: u64,
-    /// Sets of data that came before their template, or without one.
+    /// Data sets that came before their template, or without one.
     pub template_misses: u64,
-    /// Bytes of these sets: each byte is recovered, undecoded or pending.
+    /// Bytes of the data sets that came without their template. Each byte is recovered, undecoded or pending.
     pub waited_bytes: u64,
-    /// Bytes of the sets for which the template came.
+    /// Bytes of waiting data sets that were decoded when their template came.
     pub recovered_bytes: u64,
-    /// Bytes of the sets that were given up, for one of the four causes that follow.
+    /// Bytes of waiting data sets that were discarded, for one of the next four causes.
     pub undecoded_bytes: u64,
-    /// Bytes given up because the template did not come in time.
+    /// Bytes discarded because the template did not come in time.
     pub undecoded_late_bytes: u64,
-    /// Bytes given up because there was no room for them.
+    /// Bytes discarded because there was no memory for them.
     pub undecoded_no_room_bytes: u64,
-    /// Bytes given up because the exporter restarted.
+    /// Bytes discarded because the exporter restarted.
     pub undecoded_restart_bytes: u64,
-    /// Bytes given up because the exporter was forgotten or went away.
+    /// Bytes discarded because the exporter was forgotten or went away.
     pub undecoded_ended_bytes: u64,
-    /// Units that may be in undecoded or pending sets, according to the sequence numbers.
+    /// Missing units that may be in undecoded or pending data sets, so they do not count as `lost`.
     pub untold: u64,
-    /// Bytes of the sets that wait for their template.
+    /// Bytes of the data sets that still wait for their template.
     pub pending_bytes: u64,
     /// Messages that could not be read, or only in part; see [`MalformedMessage`](super::MalformedMessage).
     pub malformed: u64,
-    /// Records that were counted and not decoded: more than a set of that length may hold.
+    /// Records that were skipped: of a set of n bytes, at most n / 4 + 16 records are decoded.
     pub over_budget: u64,
-    /// Packets received after the exporter's last ledger, or all if it sends none.
+    /// Packets in records that came after the exporter's last ledger; all packets if it sends no ledger.
     pub newer_packets: u64,
     /// Records without times: they have the time of their message.
     pub timeless: u64,
-    /// Samples of packets that sFlow brought.
+    /// Packet samples received by sFlow.
     pub flow_samples: u64,
-    /// Samples of packets that are missing according to their own sequence numbers; most of them
+    /// Packet samples that are missing according to the samples' own sequence numbers. Most of them
     /// are in missing datagrams.
     pub lost_samples: u64,
-    /// Packets that an agent of sFlow selected and could not report, by its own counts.
+    /// Packets that an sFlow agent selected but could not report, according to its own counts.
     pub sampler_drops: u64,
-    /// Samples that hold no IP packet that could be read: they make no record.
+    /// Packet samples without a readable IP packet. They make no record.
     pub samples_without_ip: u64,
     /// Samples of the counters of an interface.
     pub counter_samples: u64,
-    /// Samples of kinds that are not read, and samples of counters of other things than interfaces.
+    /// Samples of other kinds, which are not decoded, and samples of counters of other things than interfaces.
     pub unread_samples: u64,
-    /// Interface counters that were not stored, or were given up for lack of room. All samplers count as one.
+    /// Interface counters that were not stored, or were dropped for lack of memory. If the samplers of an exporter are
+    /// dropped, this counts as one.
     pub interfaces_no_room: u64,
-    /// Names of template fields that have no column.
+    /// Names of the template fields that have no column, at most 64 of them.
     pub skipped: BTreeSet<String>,
 }
 
-/// A number of [`SessionCounts`], for code that shows or adds all of them.
+/// One count of [`SessionCounts`], for code that shows or adds all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionCount {
     /// Name of its field, in JSON and in metrics.
@@ -111,10 +112,10 @@ macro_rules! session_counts {
     };
 }
 
-/// Every number of [`SessionCounts`], in order.
+/// Every count of [`SessionCounts`], in order.
 pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     messages total "messages accepted from exporters, malformed ones included";
-    message_bytes total "bytes of messages";
+    message_bytes total "bytes of the accepted messages";
     records total "flow records decoded";
     packets total "packets in decoded records";
     bytes total "IP bytes in decoded records";
@@ -122,35 +123,35 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     options_records total "records about the exporter itself";
     templates total "templates received, including repeated ones";
     templates_expired total "templates forgotten: not repeated in time, or from before a restart of the exporter";
-    templates_no_room total "templates given up for lack of room (--memory)";
-    lost level "units lost on the way, according to the exporters' sequence numbers";
+    templates_no_room total "templates dropped for lack of memory (--memory)";
+    lost level "records, packets or other numbered units lost on the way, according to the exporters' sequence numbers";
     gaps total "gaps in the sequence numbers, whether filled later or not";
     late_units total "units that came late and filled a gap";
-    duplicates total "repeated messages, skipped";
-    early total "messages numbered before the first one received; decoded";
-    old total "messages numbered far back, in no remembered gap; decoded";
+    duplicates total "messages received a second time and skipped";
+    early total "decoded messages with a number before that of the first message";
+    old total "decoded messages with a number far below the current one, in no remembered gap";
     restarts total "restarts of exporters";
-    template_misses total "sets of data that came before their template, or without a template";
-    waited_bytes total "bytes of these sets";
-    recovered_bytes total "bytes of these sets, decoded when their template came";
-    undecoded_bytes total "bytes of these sets that were given up";
+    template_misses total "data sets that came before their template, or without a template";
+    waited_bytes total "bytes of the data sets that came without their template";
+    recovered_bytes total "bytes of waiting data sets that were decoded when their template came";
+    undecoded_bytes total "bytes of waiting data sets that were discarded";
     undecoded_late_bytes total "bytes not decoded: their template did not come in time";
     undecoded_no_room_bytes total "bytes not decoded: no room to wait for their template (--memory)";
     undecoded_restart_bytes total "bytes not decoded: the exporter restarted";
     undecoded_ended_bytes total "bytes not decoded: the exporter was forgotten or disconnected";
-    untold level "units that may be in sets without a template";
-    pending_bytes level "bytes that wait for their template";
+    untold level "missing units that may be in data sets without a template, so they do not count as lost";
+    pending_bytes level "bytes of data sets that still wait for their template";
     malformed total "messages that could not be read completely";
-    over_budget total "records skipped: more than a set of that length can hold";
+    over_budget total "records skipped: their set had too many records for its length";
     newer_packets level "packets in records that came after the exporters' last ledgers";
     timeless total "records without a time; they get the time of their message";
-    flow_samples total "sFlow: samples of packets";
-    lost_samples level "sFlow: samples of packets lost on the way, according to their sequence numbers";
+    flow_samples total "sFlow: packet samples received";
+    lost_samples level "sFlow: packet samples lost on the way, according to the samples' sequence numbers";
     sampler_drops total "sFlow: samples that agents dropped, according to their own counts";
-    samples_without_ip total "sFlow: samples without an IP packet, which make no record";
+    samples_without_ip total "sFlow: packet samples without a readable IP packet, which make no record";
     counter_samples total "sFlow: samples of interface counters";
-    unread_samples total "sFlow: samples of other kinds, not read";
-    interfaces_no_room total "sFlow: interface counters given up for lack of room";
+    unread_samples total "sFlow: samples that are not decoded, such as counters of other things than interfaces";
+    interfaces_no_room total "sFlow: interface counters dropped for lack of room";
 };
 
 impl SessionCounts {
@@ -171,7 +172,7 @@ impl SessionCounts {
         }
     }
 
-    /// Returns the sums that do not balance.
+    /// Checks that the counts add up. Returns every rule that does not hold.
     pub fn find_imbalances(&self) -> Vec<CountImbalance> {
         let causes = [
             self.undecoded_late_bytes,

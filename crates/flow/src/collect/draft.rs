@@ -1,10 +1,11 @@
-//! A record while its fields are read, in any order and in several notations.
+//! A flow record under construction: its fields may come in any order and in several notations.
 //!
-//! Invariant: a later field replaces an earlier one only if it is at least as good.
+//! Invariant: of two fields for the same value, a later one replaces an earlier one only if its rank is
+//! at least as high.
 
 use super::addresses::{set_endpoint_address, set_ipv6_address, set_known_address, set_mac_address};
 use super::meaning::{FieldMeaning, FieldRank, TimeNotation};
-use super::options::ExporterFacts;
+use super::options::ExporterDecodingState;
 use super::reader::{low_u8, low_u16, low_u32, read_number};
 use super::sampling::SamplingState;
 use super::template::TemplateField;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 pub(super) struct MessageTime {
     /// Time at which the message was sent, nanoseconds since 1970.
     pub(super) sent_ns: u64,
-    /// The exporter's uptime then, milliseconds; wraps.
+    /// Uptime of the exporter when it sent the message, in milliseconds; wraps at 32 bits.
     pub(super) uptime_ms: Option<u32>,
     /// Time at which the exporter started, milliseconds since 1970.
     pub(super) boot_ms: Option<u64>,
@@ -60,7 +61,8 @@ struct DraftTimes {
 #[derive(Clone, Copy, Debug, Default)]
 struct StatedFlowTime {
     finest: Option<(TimeNotation, u64)>,
-    /// The time as an uptime. It is kept apart because it can be read only once the exporter's start time is known.
+    /// The time as an uptime. It is stored separately, because it can be converted only if the exporter's
+    /// start time is known.
     uptime: Option<u64>,
 }
 
@@ -83,12 +85,12 @@ pub(super) struct RecordDraft {
 }
 
 impl RecordDraft {
-    /// Sets the value of a field.
+    /// Sets the value of a field. A number of more than eight bytes is ignored.
     pub(super) fn set_field(&mut self, field: TemplateField, bytes: &[u8]) {
         if self.set_bytes_field(field.meaning, bytes) {
             return;
         }
-        // A number of more than eight bytes fits no field here.
+        // No number of a record has more than eight bytes.
         let Some(value) = read_number(bytes) else { return };
         if !self.set_direction_field(field, value) && !self.sampling.set_field(field.meaning, value) {
             self.set_record_field(field.meaning, value);
@@ -128,8 +130,16 @@ impl RecordDraft {
         true
     }
 
-    /// Sets a field that each direction has. Returns false for any other field.
+    /// Sets a field that exists for each direction. Returns false for any other field.
     fn set_direction_field(&mut self, field: TemplateField, value: u64) -> bool {
+        // Elements 232 and 299 count what the responder has sent since the flow began: the reverse
+        // direction of the record.
+        let of_responder = |meaning| TemplateField { meaning, reverse: true, ..field };
+        let field = match field.meaning {
+            FieldMeaning::AnswerPackets => of_responder(FieldMeaning::Packets(FieldRank::Total)),
+            FieldMeaning::AnswerOctets => of_responder(FieldMeaning::Octets(FieldRank::Total)),
+            _ => field,
+        };
         let direction = usize::from(field.reverse);
         let times = &mut self.times[direction];
         let ranks = &mut self.ranks[direction];
@@ -142,10 +152,6 @@ impl RecordDraft {
             FieldMeaning::FrameOctets(rank) => {
                 replace_if_better(&mut ranks.frame_octets, rank, &mut half.frame_bytes, value);
             }
-            // Elements 232 and 299 count what the responder sent, which is the
-            // reverse direction of the record.
-            FieldMeaning::AnswerPackets => self.record.reverse.packets = value,
-            FieldMeaning::AnswerOctets => self.record.reverse.bytes = value,
             FieldMeaning::TcpFlags => half.tcp_flags = low_u16(value),
             FieldMeaning::Start(clock) => times.start.set_time(clock, value),
             FieldMeaning::End(clock) => times.end.set_time(clock, value),
@@ -172,8 +178,8 @@ impl RecordDraft {
             // Type and code may come as two elements in either order, so each of them keeps the other's byte.
             FieldMeaning::IcmpType => record.icmp = record.icmp & 0xff | low_u16(value) << 8,
             FieldMeaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low_u16(value) & 0xff,
-            // Elements 70 to 72 are three bytes: label, traffic class and bottom of stack. The time to live comes as a field
-            // of its own, before or after them.
+            // Elements 70 to 72 are three bytes: label, traffic class and bottom of stack. The time to live comes as a
+            // field of its own, before or after them.
             FieldMeaning::Mpls(at) => {
                 replace_bits(&mut record.mpls[usize::from(at)], 0xff, low_u32(value) << 8);
             }
@@ -213,7 +219,7 @@ impl RecordDraft {
         }
     }
 
-    /// Sets a field that only other exporters send.
+    /// Sets a field that packetrig's own meter does not send.
     const fn set_foreign_field(&mut self, meaning: FieldMeaning, value: u64) {
         let foreign = &mut self.foreign;
         match meaning {
@@ -228,10 +234,15 @@ impl RecordDraft {
         }
     }
 
-    pub(super) fn finish_record(mut self, moment: &MessageTime, about: &ExporterFacts) -> FinishedRecord {
+    pub(super) fn finish_record(
+        mut self,
+        moment: &MessageTime,
+        about: &ExporterDecodingState,
+    ) -> FinishedRecord {
         let [there, back] = self.times;
         let stated = there.resolve_times(moment);
-        // A record without times gets that of its message, so that it is stored near the others; `timeless` counts it.
+        // A record without times gets the time of its message, so that it is stored near records of the same time.
+        // `timeless` counts such records.
         let times = stated.unwrap_or(FlowTimes { first_ns: moment.sent_ns, last_ns: moment.sent_ns });
         let record = &mut self.record;
         record.history = self.history;
@@ -255,7 +266,7 @@ impl RecordDraft {
         }
         record.sampling = self
             .sampling
-            .stated_sampling_interval()
+            .sampling_interval_of_record()
             .unwrap_or_else(|| about.sampling_interval_or_one(self.sampling.sampler));
         FinishedRecord { record: self.record, is_timed: stated.is_some() }
     }
@@ -284,16 +295,16 @@ impl StatedFlowTime {
     fn resolve_time_ns(&self, moment: &MessageTime) -> Option<u64> {
         let finest = self.finest.and_then(|(clock, raw)| moment.decode_time(clock, raw));
         let uptime = self.uptime.and_then(|raw| moment.decode_time(TimeNotation::Uptime, raw));
-        // An uptime has milliseconds, but NetFlow 9 relates it to the clock by whole seconds. So it is better than seconds and
-        // worse than any other notation.
+        // An uptime counts milliseconds, but NetFlow 9 states the time of day for an uptime only in whole seconds. So
+        // an uptime is better than seconds and worse than any other notation.
         let is_finer = self.finest.is_some_and(|(clock, _)| clock > TimeNotation::Uptime);
         if is_finer { finest.or(uptime) } else { uptime.or(finest) }
     }
 }
 
 impl DraftTimes {
-    /// Returns the times of the first and last packet. A missing time is computed from the duration, or is equal to the
-    /// other time. `None` if neither is known.
+    /// Returns the times of the first and last packet. If one is missing, it is computed from the duration, or is equal
+    /// to the other one. `None` if the exporter stated neither of them.
     fn resolve_times(&self, moment: &MessageTime) -> Option<FlowTimes> {
         let duration = self.duration_ns.unwrap_or(0);
         let start = self.start.resolve_time_ns(moment);
@@ -325,7 +336,8 @@ impl MessageTime {
         let sent_ms = self.sent_ns / 1_000_000;
         let now_ms = match (self.uptime_ms, self.boot_ms) {
             (Some(now), _) => now,
-            // The time is cut to 32 bits like the uptimes in records, so that the difference below wraps alike.
+            // The time is cut to 32 bits like the uptimes in records, so that the difference below wraps
+            // in the same way.
             (None, Some(boot)) => low_u32(sent_ms.wrapping_sub(boot)),
             (None, None) => return None,
         };
@@ -390,13 +402,13 @@ mod tests {
             draft.set_field(field(meaning), &value.to_be_bytes());
         }
         let FinishedRecord { record, is_timed } =
-            draft.clone().finish_record(&MessageTime::default(), &ExporterFacts::default());
+            draft.clone().finish_record(&MessageTime::default(), &ExporterDecodingState::default());
         assert_eq!(
             (record.forward.first_ns, record.forward.last_ns, is_timed),
             (5_000_000_000, 6_000_000_000, true)
         );
         let known = MessageTime { sent_ns: 7_000_000_000, uptime_ms: Some(100), boot_ms: None };
-        let record = draft.finish_record(&known, &ExporterFacts::default()).record;
+        let record = draft.finish_record(&known, &ExporterDecodingState::default()).record;
         assert_eq!((record.forward.first_ns, record.forward.last_ns), (6_970_000_000, 6_990_000_000));
     }
 
@@ -410,9 +422,14 @@ mod tests {
         draft.set_field(field(FieldMeaning::Packets(FieldRank::Delta)), &[3]);
         draft.set_field(field(FieldMeaning::Packets(FieldRank::Post)), &[4]);
         draft.set_field(field(FieldMeaning::Packets(FieldRank::Total)), &[5]);
+        let reverse = TemplateField { reverse: true, ..field(FieldMeaning::Packets(FieldRank::Delta)) };
+        draft.set_field(reverse, &[6]);
+        draft.set_field(field(FieldMeaning::AnswerPackets), &[7]);
+        draft.set_field(field(FieldMeaning::AnswerOctets), &[8]);
         let FinishedRecord { record, is_timed } =
-            draft.finish_record(&MessageTime::default(), &ExporterFacts::default());
+            draft.finish_record(&MessageTime::default(), &ExporterDecodingState::default());
         assert_eq!((record.forward.first_ns, record.forward.last_ns, is_timed), (5_000_000, 7_000_000, true));
         assert_eq!((record.forward.packets, record.sampling), (3, 1));
+        assert_eq!((record.reverse.packets, record.reverse.bytes), (6, 8));
     }
 }

@@ -24,8 +24,8 @@ pub struct MessageSource {
     pub transport: MessageTransport,
 }
 
-/// Returns the address under which a sender's share is counted: an IPv6 address counts as its /64, because one host can have
-/// all addresses of a /64.
+/// Returns the address that stands for a sender when memory and exporters are counted for each address. An IPv6 address
+/// counts as its /64, because one host can have all addresses of a /64.
 pub fn sender_network(address: IpAddr) -> IpAddr {
     // A socket for both versions reports an IPv4 sender as a mapped address, which is the same sender.
     match address.to_canonical() {
@@ -48,29 +48,30 @@ pub enum ExportProtocol {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ExporterIdentity {
-    /// Address, port and transport of its messages.
+    /// Address, port and transport of the exporter's messages.
     #[serde(flatten)]
     pub source: MessageSource,
-    /// Protocol of its messages.
+    /// Protocol of the exporter's messages.
     pub protocol: ExportProtocol,
-    /// Observation domain, source id, engine type and number, or sub-agent.
+    /// Observation domain (IPFIX), source id (NetFlow v9), engine type and number (NetFlow v5), sub-agent (sFlow)
+    /// or exporter number (SIM).
     pub domain: u32,
     /// The agent that a datagram of sFlow names, if it is not the sender: a proxy sends for several agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<IpAddr>,
 }
 
-/// Sequence numbers of an exporter, in the unit of its protocol. They wrap.
+/// Sequence numbers of an exporter, in the unit of its protocol. They wrap at 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceNumbers {
-    /// Number of the first message.
+    /// Number of the first message received.
     pub first: u32,
     /// Number that is expected next.
     pub next: u32,
 }
 
 impl ExporterIdentity {
-    /// The smallest identity in order.
+    /// An identity that sorts before all others, for searches of a range.
     pub(super) const SMALLEST_IDENTITY: Self = Self {
         source: MessageSource {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -82,7 +83,8 @@ impl ExporterIdentity {
         agent: None,
     };
 
-    /// Address of the machine that metered: the agent, or the sender.
+    /// Returns the address of the machine that metered: of the sFlow agent if a proxy sent the message,
+    /// otherwise of the sender.
     pub fn address(&self) -> IpAddr {
         self.agent.unwrap_or(self.source.address)
     }
@@ -148,7 +150,8 @@ pub(super) fn read_head(message: &[u8]) -> Result<MessageHead, MalformedMessage>
     })
 }
 
-/// Reads a word of 32 bits from a header that should have `needed` bytes.
+/// Reads a word of 32 bits at position `at` of a header that should have `needed` bytes. Fails if the message ends
+/// before the word does.
 fn read_word(message: &[u8], at: usize, needed: usize) -> Result<u32, MalformedMessage> {
     let bytes = message.get(at..).and_then(|bytes| bytes.first_chunk());
     bytes
@@ -156,8 +159,8 @@ fn read_word(message: &[u8], at: usize, needed: usize) -> Result<u32, MalformedM
         .ok_or(MalformedMessage::Short { found: message.len(), needed })
 }
 
-/// Length of the message at the front of a stream; `None` until its first six bytes have arrived. Only IPFIX and SIM
-/// state it; anything else is an error.
+/// Returns the length of the message at the front of a stream, in bytes; `None` until its first six bytes have arrived.
+/// Fails for protocols other than IPFIX and SIM, which do not state the length of a message.
 pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> {
     // IPFIX has its length at byte 2, SIM at byte 4: six bytes are enough for both.
     let Some(start @ &[v0, v1, i0, i1, s0, s1]) = stream.first_chunk::<6>() else { return Ok(None) };
@@ -171,8 +174,8 @@ pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> 
     }
 }
 
-/// Checks a stated message length. If it were shorter than the header, the reader could take no
-/// bytes and never continue.
+/// Checks that a stated message length covers at least the header. With a length of 0, the reader would stay at
+/// this message for ever.
 fn check_length(stated: u16, needed: usize) -> Result<Option<usize>, MalformedMessage> {
     let found = usize::from(stated);
     if found < needed { Err(MalformedMessage::Short { found, needed }) } else { Ok(Some(found)) }

@@ -1,10 +1,10 @@
-//! Makes records of packets that are reported one by one (SIM), so that they are stored like other flows.
+//! Makes flow records of packets that an exporter reports one by one (SIM), so that they are stored like other flows.
 //!
-//! SIM does not report the direction of a packet, so all packets count as forward. If the item of a new flow
-//! was lost, its packets are counted under the flow's number alone.
+//! SIM does not report the direction of a packet, so all packets count as forward. If the SIM item that describes a new
+//! flow was lost, the record of its packets has the flow's number, but no addresses and no ports.
 //!
-//! Invariant: every packet added is in exactly one open flow or in exactly one record handed out. The number of open flows
-//! never exceeds the options.
+//! Invariant: every packet added is in exactly one open flow, or in exactly one record passed to `out`. The number of
+//! open flows never exceeds [`GatherOptions::flows`].
 
 use crate::key::FlowKey;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
@@ -13,12 +13,12 @@ use packetrig_units::Nanos;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Times and bounds after which flows are reported.
+/// Timeouts after which flows are reported, and the maximum number of open flows.
 #[derive(Clone, Copy, Debug)]
 pub struct GatherOptions {
     /// Maximum number of flows that are open at one time.
     pub flows: usize,
-    /// A flow that was silent for this long has ended.
+    /// A flow that was silent for this long counts as ended.
     pub idle: Nanos,
     /// A flow that continues is reported this often.
     pub active: Nanos,
@@ -42,7 +42,7 @@ struct OpenFlow {
 pub struct FlowGatherer<E> {
     options: GatherOptions,
     open: HashMap<(E, u64), OpenFlow>,
-    /// The same flows, in the order in which they were opened.
+    /// Keys of the flows in `open`, in the order in which the flows were opened.
     order: VecDeque<(E, u64)>,
 }
 
@@ -63,18 +63,19 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         buckets / 8 * 7
     }
 
-    /// Packets of flows that are still open.
+    /// Returns the number of packets that no record has reported yet.
     pub fn open_packets(&self) -> u64 {
         self.open.values().map(|open| open.record.forward.packets).sum()
     }
 
-    /// Adds an event that came at `now_ns`.
+    /// Adds an event of the exporter `of` that arrived at `now_ns`. Reports a flow that this event ends, or
+    /// that must make room.
     pub fn add_event(&mut self, of: E, event: SimEvent, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         match event {
             SimEvent::Flow { flow_id, key, .. } => {
                 let open = self.get_or_open_flow((of, flow_id), now_ns, out);
-                // The meter opens a flow of the same number only after the old one has ended. A default key
-                // belongs to packets of the same flow that came before this item.
+                // The meter opens a flow with the same number only after the old flow has ended. If the key is still
+                // the default one, packets of the new flow have come before this item.
                 if open.record.key != FlowKey::default() {
                     report_flow(of, open, EndReason::EndOfFlow, now_ns, out);
                     open.record.part = 0;
@@ -83,7 +84,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
             }
             SimEvent::Packet { flow_id, bytes, at_ns } => {
                 let half = &mut self.get_or_open_flow((of, flow_id), now_ns, out).record.forward;
-                // The times of an empty half are zero, which would win every minimum below.
+                // An empty half has times of zero, and `min` below would keep the zero.
                 if half.packets == 0 {
                     half.first_ns = at_ns;
                     half.last_ns = at_ns;
@@ -103,7 +104,8 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         now_ns: u64,
         out: &mut impl FnMut(E, FlowRecord),
     ) -> &mut OpenFlow {
-        // The flow that was opened first makes room: `order` has it at its front, without a search.
+        // The flow that was opened first is reported to make room. It is at the front of `order`, so
+        // no search is needed.
         if !self.open.contains_key(&place) {
             while self.open.len() >= self.options.flows.max(1)
                 && let Some(oldest) = self.order.pop_front()
@@ -112,8 +114,8 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
                 report_flow(oldest.0, &mut open, EndReason::LackOfResources, now_ns, out);
             }
             if self.open.capacity() == 0 {
-                // All memory is reserved at once: a map that grows needs both its old and its new memory while it moves. Pages
-                // that are never touched take no memory.
+                // All memory is reserved at once: while a map grows, it needs its old and its new memory together.
+                // Pages that are never touched take no memory.
                 self.open.reserve(self.options.flows);
                 self.order.reserve_exact(self.options.flows);
             }
@@ -128,7 +130,8 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         open
     }
 
-    /// Reports flows that have ended, and parts of flows that continue.
+    /// Reports and removes the flows that have been idle for too long. Reports the packets so far of flows that have
+    /// reached the active timeout, and keeps these flows open.
     pub fn advance_to(&mut self, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         let idle = self.options.idle.as_u64();
         let active = self.options.active.as_u64();
@@ -150,7 +153,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
     pub fn finish_flows(&mut self, out: &mut impl FnMut(E, FlowRecord)) {
         self.order.clear();
         for ((of, _), mut open) in self.open.drain() {
-            // The time would only start the next part, and none follows.
+            // The time 0 is not used: it would only start the next part of the flow, and no part follows.
             report_flow(of, &mut open, EndReason::Forced, 0, out);
         }
     }

@@ -1,4 +1,5 @@
-//! Joins the records of meters that see copies of one link: keeps the part of each record that is not stored yet.
+//! Joins the records of several meters that see copies of one link: reduces each record to the packets that
+//! are not stored yet.
 //!
 //! ```text
 //!  packets of a direction   ---a--------b-------c-----      a, b, c: landmarks
@@ -6,10 +7,10 @@
 //!  meter 2, started later        [=====|======|===           "6, 3 since b"
 //!  stored                   [----------------------)
 //! ```
-//! A record is not compared with other records. It states how much its direction had since packets that every
-//! meter recognises. As soon as one of these packets has a known position, the record is an interval of
-//! positions. Stored data are intervals too; the part of a record outside of them is new. So repeated
-//! records, parts with other boundaries, several active meters and any order of arrival do no harm. If a
+//! A record is not compared with other records. It states how many packets its direction had since certain packets that
+//! every meter recognises (landmarks). As soon as the position of one landmark is known, the record covers a known
+//! interval of packet positions. Stored packets are intervals too; packets of a record outside of them are new. So
+//! repeated records, records with other boundaries, several active meters and any order of arrival do no harm. If a
 //! record is lost on the way, the next record of its meter makes up for it.
 //!
 //! Invariant: counts are compared only if they begin at the same packet. A record without a known position is
@@ -24,26 +25,29 @@ mod times;
 
 pub use counts::{GroupCounts, GroupSwitch, MeterCounts};
 
-use crate::history::{FlowHistory, RecordClaim, RecordOriginMark};
+use crate::history::{CountedPacketSpan, FlowHistory, RecordOriginMark};
 use crate::membership::GroupMembership;
 use crate::record::FlowRecord;
 use clocks::MeterClocks;
 use packetrig_units::Nanos;
 use rows::{
-    correct_times, half_counts, record_of_waiting, record_times, record_with_history, set_half_counts,
+    build_record_of_waiting_report, half_counts, record_times, record_with_history, set_half_counts,
+    set_missing_times,
 };
-use side::{FlowSideState, SideReport};
+use side::{FlowDirectionState, SideReport};
 use std::collections::{BTreeMap, HashMap};
 
-/// Maximum number of groups that are counted: senders choose the group numbers, so they could be any number.
+/// Maximum number of groups that are counted. Senders choose the group numbers, so there could be any number of groups.
 const MAX_GROUPS: usize = 64;
 
-/// Bounds of the memory for flows.
+/// Limits for the number of flows in memory, and for how long they are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupOptions {
-    /// Number of directions of flows that are remembered between two rotations; at most twice as many are held.
+    /// Maximum number of flow directions that are used before the two maps are rotated. Both maps together hold at
+    /// most twice as many.
     pub flows: usize,
-    /// Time for which flows are remembered: longer than the meters' active timeout.
+    /// Time after which the two maps are rotated, and for which an unused flow is remembered at least. It must be
+    /// longer than the meters' active timeout.
     pub memory: Nanos,
 }
 
@@ -57,10 +61,10 @@ impl GroupOptions {
         Self { flows: buckets / 8 * 7, ..Self::default() }
     }
 
-    /// Memory of two maps with this many buckets each. The number of buckets is a power of two, and at most seven
-    /// eighths of them are used. A map that grows still has its old buckets, half as many.
+    /// Returns the memory of two maps with this many buckets each, in bytes. The number of buckets is a power of two,
+    /// and at most seven eighths of them are used. A map that grows still has its old buckets, half as many.
     const fn memory_of_buckets(buckets: usize) -> usize {
-        buckets * BUCKET_BYTES / 2 * 5 + 2 * (buckets / 8 * 7) * FlowSideState::HEAP_BYTES
+        buckets * BUCKET_BYTES / 2 * 5 + 2 * (buckets / 8 * 7) * FlowDirectionState::HEAP_BYTES
     }
 }
 
@@ -72,43 +76,43 @@ impl Default for GroupOptions {
 
 /// One direction of one flow of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FlowSide {
+struct GroupFlowDirection {
     group: u64,
     flow_id: u64,
     lane: u16,
     is_second: bool,
 }
 
-/// Changes that a record makes to the counts of its group.
+/// Result of joining one record: changes of the counts of its group, and what is to be stored.
 #[derive(Clone, Debug, Default)]
-struct JoinedRecord {
+struct RecordJoinOutcome {
     /// Packets of the record that could not be placed.
     unplaced: u64,
     /// Packets of earlier records that could not be placed until now.
     placed_later: u64,
-    /// Number of its directions that may have been forgotten.
+    /// Number of directions of the record whose earlier state may have been forgotten.
     forgotten: u64,
-    /// Packets of each direction that are stored with it or were stored before it.
-    stored: [Option<RecordClaim>; 2],
+    /// Packets of each direction that are stored with the record or were stored before it.
+    stored: [Option<CountedPacketSpan>; 2],
     /// Records of earlier packets that had no position until now and are not stored yet.
     waited: Vec<FlowRecord>,
 }
 
-/// Memory of a bucket of a map. A direction takes further memory outside of its bucket.
-const BUCKET_BYTES: usize = size_of::<(FlowSide, FlowSideState)>() + 1;
+/// Memory of a bucket of a map, in bytes. A direction takes further memory outside of its bucket.
+const BUCKET_BYTES: usize = size_of::<(GroupFlowDirection, FlowDirectionState)>() + 1;
 
 /// Joins records of all groups; see the module documentation.
 #[derive(Debug, Default)]
-pub struct GroupedFlows {
+pub struct GroupRecordJoiner {
     options: GroupOptions,
-    /// Directions that were used since the last rotation (see `forget_old_flows`), and directions that were used
-    /// between the two rotations before.
-    recent: HashMap<FlowSide, FlowSideState>,
-    older: HashMap<FlowSide, FlowSideState>,
+    /// Directions that were used since the last rotation (see `forget_old_flows`). `older` has those that were last
+    /// used between the two rotations before.
+    recent: HashMap<GroupFlowDirection, FlowDirectionState>,
+    older: HashMap<GroupFlowDirection, FlowDirectionState>,
     turned_ns: u64,
     /// No flow that began after this time has been forgotten.
     whole_from_ns: u64,
-    /// The latest time in a record: until now, and until the last rotation.
+    /// The latest time in any record so far. `turn_newest_ns` is the latest time at the last rotation.
     newest_ns: u64,
     turn_newest_ns: u64,
     /// True if flows were forgotten because there were too many.
@@ -117,8 +121,9 @@ pub struct GroupedFlows {
     clocks: BTreeMap<u64, MeterClocks>,
 }
 
-impl GroupedFlows {
-    /// Creates an empty joiner. Another process may have taken records from before `since_ns`, nanoseconds since 1970.
+impl GroupRecordJoiner {
+    /// Creates a value without flows. An earlier process of the collector may have received records of packets from
+    /// before `since_ns`, nanoseconds since 1970.
     pub fn new(options: GroupOptions, since_ns: u64) -> Self {
         Self {
             options,
@@ -129,16 +134,22 @@ impl GroupedFlows {
         }
     }
 
-    /// Counts a record that another process of this collector has probably taken already.
-    pub fn count_known_record(&mut self, record: &FlowRecord, now_ns: u64) {
+    /// Counts a record that an earlier process of this collector has probably received and stored already.
+    pub fn count_already_stored_record(&mut self, record: &FlowRecord, now_ns: u64) {
         if let Some(history) = &record.history
             && let Some(counts) = self.group_counts_mut(history.mark.group)
         {
-            counts.count_record(history.mark.meter, &JoinedRecord::default(), [record.packets(), 0], now_ns);
+            counts.count_record(
+                history.mark.meter,
+                &RecordJoinOutcome::default(),
+                [record.packets(), 0],
+                now_ns,
+            );
         }
     }
 
-    /// Records that another process of this collector has already handed out this record, so that it is not handed out again.
+    /// Adds a record that an earlier process of this collector has stored, so that none of its
+    /// packets is returned again.
     pub fn restore_stored_record(&mut self, mut record: FlowRecord, now_ns: u64) {
         if let Some(history) = record.history.take() {
             self.forget_old_flows(now_ns);
@@ -147,10 +158,10 @@ impl GroupedFlows {
         }
     }
 
-    /// Takes a record. Returns it with only the packets that are not stored yet, and records of earlier packets to
-    /// which it gave a position. A record without a history is returned unchanged. `now_ns` is of a clock that is
-    /// never set.
-    pub fn keep_unstored_packets(
+    /// Reduces a record to the packets that are not stored yet, and returns it if there are any. Also returns records
+    /// of earlier packets whose position is known only now. A record without a history is returned unchanged. `now_ns`
+    /// is the time of a clock that is never set.
+    pub fn reduce_to_unstored_packets(
         &mut self,
         mut record: FlowRecord,
         now_ns: u64,
@@ -172,23 +183,23 @@ impl GroupedFlows {
         own.into_iter().chain(joined.waited)
     }
 
-    /// Takes a meter's report on its role in its group.
+    /// Records a meter's report on its role in its group.
     pub fn note_membership(&mut self, membership: &GroupMembership) {
         if let Some(counts) = self.group_counts_mut(membership.group) {
             counts.note_membership(membership);
         }
     }
 
-    /// Returns the counts of a group, which are created if there is room; `None` if there is none.
+    /// Returns the counts of a group, and creates them if necessary; `None` if there are too many groups.
     fn group_counts_mut(&mut self, group: u64) -> Option<&mut GroupCounts> {
         let has_room = self.groups.len() < MAX_GROUPS || self.groups.contains_key(&group);
         has_room.then(|| self.groups.entry(group).or_default())
     }
 
-    /// Memory that the flows take, in bytes.
+    /// Returns the memory that all flows take, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let buckets = (self.recent.capacity() + self.older.capacity()) / 7 * 8;
-        buckets * BUCKET_BYTES + (self.recent.len() + self.older.len()) * FlowSideState::HEAP_BYTES
+        buckets * BUCKET_BYTES + (self.recent.len() + self.older.len()) * FlowDirectionState::HEAP_BYTES
     }
 
     /// Returns the counts of each group, by group number.
@@ -196,23 +207,23 @@ impl GroupedFlows {
         self.groups.iter().map(|(group, counts)| (*group, counts))
     }
 
-    /// Reduces a record to the packets that are not stored yet. `was_stored`: an earlier process handed the record
-    /// out, and its history states with which packets.
+    /// Reduces a record to the packets that are not stored yet. If `was_stored` is true, an earlier process stored the
+    /// record, and the history of the record states which packets were stored with it.
     fn join_record(
         &mut self,
         history: &FlowHistory,
         record: &mut FlowRecord,
         now_ns: u64,
         was_stored: bool,
-    ) -> JoinedRecord {
+    ) -> RecordJoinOutcome {
         let RecordOriginMark { group, lane, meter } = history.mark;
-        let mut joined = JoinedRecord::default();
+        let mut joined = RecordJoinOutcome::default();
         let mut waited = Vec::new();
-        // Only a rotation for lack of room forgets running flows, and only those that began before it.
+        // Only a rotation for lack of room forgets running flows, and only those that began before `whole_from_ns`.
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
         let has_room = self.clocks.len() < MAX_GROUPS || self.clocks.contains_key(&group);
-        // A group without an entry is joined without known clock offsets. The entry is out of the map while
-        // the sides are borrowed.
+        // A group without an entry is joined without known clock offsets. The entry is taken out of the map, because
+        // `side_state_mut` borrows the whole value.
         let mut clocks =
             if has_room { self.clocks.remove(&group).unwrap_or_default() } else { MeterClocks::default() };
         let times = record_times(history, record);
@@ -230,8 +241,12 @@ impl GroupedFlows {
             let report = SideReport { direction, own, stored, ..both };
             // The order of the two ends (lower, upper) is the same at all meters.
             // The source of a record is only the end that its meter saw first.
-            let place =
-                FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };
+            let place = GroupFlowDirection {
+                group,
+                flow_id: record.flow_id,
+                lane,
+                is_second: history.flipped != is_reverse,
+            };
             let known = self.side_state_mut(place);
             joined.forgotten += u64::from(may_be_forgotten && known.is_empty());
             let outcome = known.add_report(&report, &mut clocks);
@@ -244,19 +259,19 @@ impl GroupedFlows {
         if has_room {
             self.clocks.insert(group, clocks);
         }
-        correct_times(record, times);
+        set_missing_times(record, times);
         let waited = waited.iter();
         joined.waited = waited
             .map(|(is_reverse, report, placed)| {
-                record_of_waiting(record, history, *is_reverse, report, placed)
+                build_record_of_waiting_report(record, history, *is_reverse, report, placed)
             })
             .collect();
         joined
     }
 
-    fn side_state_mut(&mut self, place: FlowSide) -> &mut FlowSideState {
+    fn side_state_mut(&mut self, place: GroupFlowDirection) -> &mut FlowDirectionState {
         let older = &mut self.older;
-        // A side that is used moves to the recent map, so it survives the next rotation.
+        // A direction that is used moves to the recent map, so it survives the next rotation.
         self.recent.entry(place).or_insert_with(|| older.remove(&place).unwrap_or_default())
     }
 

@@ -4,7 +4,7 @@ use super::MalformedMessage;
 use super::draft::MessageTime;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageHeaderFacts, message_fingerprint};
+use super::sequence::{MessageSequenceFacts, message_fingerprint};
 use super::session::{ExportSession, SessionMessage};
 use super::template::{FieldName, FieldSpecifier};
 
@@ -44,10 +44,10 @@ pub(super) fn decode_message(
     if usize::from(header.length) != bytes.len() {
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
-    // All sets are measured before any is used: of a truncated message, no set is used.
+    // The lengths of all sets are checked before any set is used: of a truncated message, no set is used.
     let has_data = check_message_sets(reader)?;
     let moment = MessageTime { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..MessageTime::default() };
-    let claim = MessageHeaderFacts {
+    let claim = MessageSequenceFacts {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,
@@ -56,7 +56,7 @@ pub(super) fn decode_message(
     };
     let Some(mut message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
     let result = decode_sets(session, reader, &mut message, out);
-    // The sequence has taken the message, so it must be closed even if a set could not be read.
+    // The sequence numbers already count the message as received, so it must be closed even if a set could not be read.
     session.close_message(message);
     result
 }
@@ -81,7 +81,7 @@ pub(super) fn read_next_set<'a>(reader: &mut ByteReader<'a>) -> Result<ReceivedS
     let short = MalformedMessage::Set { id: 0, said: 0, left };
     let id = reader.read_u16().ok_or(short)?;
     let said = usize::from(reader.read_u16().ok_or(short)?);
-    // The length includes the four bytes just read. Less than that would never get to the next set.
+    // The length includes the four bytes just read. With a smaller length, the reader would never get to the next set.
     let content = said.checked_sub(4).and_then(|length| reader.read_bytes(length));
     content.map(|content| ReceivedSet { id, content }).ok_or(MalformedMessage::Set { id, said, left })
 }
@@ -117,7 +117,7 @@ fn decode_templates(
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
-    // Fewer bytes are padding, and so are zeros.
+    // Fewer than four bytes at the end are padding, and so are zeros.
     while reader.unread_byte_count() >= 4
         && let Some(id) = reader.read_u16()
         && let Some(count) = reader.read_u16()
@@ -155,15 +155,15 @@ fn withdraw_templates(session: &mut ExportSession, id: u16, options: bool) {
         return;
     }
     match id {
-        // The number of the set itself means all templates of its kind.
+        // A number that is itself that of a template set means all templates of this kind.
         TEMPLATE_SET_ID | OPTIONS_TEMPLATE_SET_ID => session.withdraw_all_templates(options),
         id => session.withdraw_template(id),
     }
 }
 
 fn read_fields(reader: &mut ByteReader<'_>, count: u16) -> Option<Vec<FieldSpecifier>> {
-    // A sender may announce 65 535 fields in a set of a few bytes. Each field takes four bytes at least, so no more memory
-    // is reserved than the set can fill.
+    // A sender may announce 65 535 fields in a set of a few bytes. Each field takes four bytes at least, so no more
+    // memory is reserved than the set can fill.
     let mut fields = Vec::with_capacity(usize::from(count).min(reader.unread_byte_count() / 4));
     for _ in 0..count {
         let id = reader.read_u16()?;

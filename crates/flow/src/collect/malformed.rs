@@ -2,8 +2,8 @@
 
 use crate::sim::SimError;
 
-/// Fault of a message. If [`message_length`](super::message_length) returns it, the rest of the stream cannot be read
-/// either. After any other fault, the next message can be read.
+/// Fault of a message. If [`message_length`](super::message_length) returns a fault, the rest of the stream cannot be
+/// read. After any other fault, the next message can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedMessage {
     /// The message ends within its header, or the header is not valid.
@@ -19,8 +19,8 @@ pub enum MalformedMessage {
     /// The length in the header is not the length of the message.
     #[error("the header of a message gives a length of {said} bytes, but the message has {found}")]
     Length { said: usize, found: usize },
-    /// A set that ends behind the message or within its own header.
-    #[error("set {id} gives an invalid length of {said} bytes: a set has at least 4, and {left} are left")]
+    /// A set that ends after the end of the message, or within its own header.
+    #[error("set {id} has an invalid length of {said} (minimum 4); bytes left in the message: {left}")]
     Set { id: u16, said: usize, left: usize },
     /// A template that is not valid.
     #[error("template {id} {why}")]

@@ -1,5 +1,5 @@
-//! Meaning of a template field for a record. Numbers are IANA's information elements, which below 128 are the
-//! types of NetFlow v9.
+//! Meaning of a template field for a record. Numbers are those of IANA's information elements; below 128, they are also
+//! the field types of NetFlow v9.
 
 use super::template::FieldName;
 use crate::account::{ENTERPRISE_NUMBER, ledger_value_by_id};
@@ -40,7 +40,7 @@ pub(super) enum FieldMeaning {
     Packets(FieldRank),
     Octets(FieldRank),
     FrameOctets(FieldRank),
-    /// Count of the end that answered.
+    /// Packets that the responder sent: the reverse direction of the record.
     AnswerPackets,
     AnswerOctets,
     Start(TimeNotation),
@@ -93,11 +93,11 @@ pub(super) enum FieldMeaning {
     Merged,
     /// Sampling interval: one of this many packets is sampled. It comes in options or in each record.
     SamplingInterval,
-    /// Number of consecutive packets that are taken …
+    /// Number of consecutive packets that are sampled before packets are skipped.
     SamplingTaken,
-    /// … and number of packets that are then skipped.
+    /// Number of packets that are skipped after the sampled ones.
     SamplingSpace,
-    /// The number of a sampler; an options record has its interval.
+    /// The number of a sampler; an options record states the interval of this sampler.
     Sampler,
     /// Time at which the exporter started, milliseconds since 1970.
     Boot,
@@ -107,9 +107,9 @@ pub(super) enum FieldMeaning {
     /// An element of the [history](crate::FlowHistory) of a flow or of the
     /// [membership](crate::GroupMembership) of a meter, by its number.
     History(u16),
-    /// The history of a flow by its meter, in bytes.
+    /// The [history](crate::FlowHistory) of a flow as a byte string, without group, meter and interface.
     Track,
-    /// An account of the ledger of one of our exporters, by its number.
+    /// A count (account) of the ledger of a packetrig meter, by its element number.
     Account(u16),
 }
 
@@ -180,7 +180,8 @@ fn iana_meaning(id: u16) -> Option<FieldMeaning> {
         1 | 231 => M::Octets(FieldRank::Delta),
         2 | 298 => M::Packets(FieldRank::Delta),
         85 => M::Octets(FieldRank::Total),
-        // In options this counts the packets that an exporter saw in total; a flow record reads it as a total of the flow.
+        // In options records, this is the number of packets that an exporter saw in total. In a flow record, it is read
+        // as the total of the flow.
         86 => M::Packets(FieldRank::Total),
         23 | 171 => M::Octets(FieldRank::Post),
         24 | 172 => M::Packets(FieldRank::Post),
@@ -286,7 +287,7 @@ const fn exporter_meaning(id: u16) -> Option<FieldMeaning> {
     })
 }
 
-/// Elements of this project's meter.
+/// Elements that packetrig's own meter defines.
 fn enterprise_field_meaning(id: u16) -> Option<FieldMeaning> {
     Some(match id {
         own::PART_ELEMENT => FieldMeaning::Part,
@@ -305,7 +306,7 @@ fn enterprise_field_meaning(id: u16) -> Option<FieldMeaning> {
     })
 }
 
-/// A field's name in remarks, for people.
+/// Returns the name of a field that users see in the list of fields without a column.
 pub(super) fn field_label(name: FieldName) -> String {
     match (name.enterprise, iana::element_by_id(name.id).map(|element| element.name)) {
         (0, Some(known)) => known.to_owned(),

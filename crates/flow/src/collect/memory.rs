@@ -1,9 +1,9 @@
-//! Memory of kept state: its bytes, and the overhead of the allocator and the maps around it.
+//! Memory of stored state: its bytes, and the overhead of the allocator and the maps around it.
 //!
-//! The figures are upper bounds, so that a collector never counts less memory than it holds. `tests/tests/allocation` compares
-//! them with the allocator.
+//! The results are upper bounds, so that a collector never counts less memory than it holds. `tests/tests/allocation`
+//! compares them with the allocator.
 
-/// Maximum number of entries of a node of a B-tree map, and minimum number in every node but the root.
+/// Maximum number of entries of a node of a B-tree map. `MIN_NODE_ENTRIES` is the minimum in every node but the root.
 const MAX_NODE_ENTRIES: usize = 11;
 const MIN_NODE_ENTRIES: usize = 5;
 
@@ -13,7 +13,7 @@ pub(super) const fn block_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16) + 16 }
 }
 
-/// Returns the maximum memory that a B-tree map takes.
+/// Returns the maximum memory that a B-tree map with this many entries takes, in bytes.
 pub(super) const fn map_memory_bytes<K, V>(entries: usize) -> usize {
     // Every node may be as empty as a B-tree allows, and still takes the memory of a full node.
     let leaf = block_bytes(MAX_NODE_ENTRIES * (size_of::<K>() + size_of::<V>()) + 16);

@@ -1,11 +1,11 @@
-//! NetFlow version 5 packets: IPv4 only, counters of 32 bits, interfaces of 16.
+//! NetFlow version 5 packets: IPv4 only, counters of 32 bits, interface numbers of 16 bits.
 
 use super::MalformedMessage;
 use super::draft::{MessageTime, RecordDraft};
 use super::meaning::{FieldMeaning, FieldRank, TimeNotation};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageHeaderFacts, message_fingerprint};
+use super::sequence::{MessageSequenceFacts, message_fingerprint};
 use super::session::ExportSession;
 use super::template::TemplateField;
 
@@ -55,7 +55,7 @@ pub(super) fn decode_message(
         uptime_ms: Some(header.uptime_ms),
         boot_ms: None,
     };
-    let claim = MessageHeaderFacts {
+    let claim = MessageSequenceFacts {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,
@@ -63,8 +63,8 @@ pub(super) fn decode_message(
         rebooted: false,
     };
     let Some(message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
-    // The upper two bits are the sampling mode, the other bits the interval. An interval of zero means that there was no
-    // sampling.
+    // The upper two bits are the sampling mode, the other bits the interval. An interval of zero means that
+    // there was no sampling.
     let sampling = (header.sampling & 0x3fff).to_be_bytes();
     while let Some(record) = reader.read_bytes(RECORD_BYTES) {
         let mut draft = draft_record(record);

@@ -5,7 +5,7 @@ use super::draft::MessageTime;
 use super::ipfix::{FIRST_DATA_SET_ID, ReceivedSet, read_next_set};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageHeaderFacts, message_fingerprint};
+use super::sequence::{MessageSequenceFacts, message_fingerprint};
 use super::session::{ExportSession, SessionMessage};
 use super::template::{FieldName, FieldSpecifier};
 
@@ -38,8 +38,8 @@ pub(super) fn decode_message(
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = read_header(&mut reader).ok_or(short)?;
-    // All sets are measured before any is used: of a truncated packet, no set is used, and its number does
-    // not count as received.
+    // The lengths of all sets are checked before any set is used: of a truncated packet, no set is used, and its number
+    // does not count as received.
     let mut ahead = reader;
     while ahead.unread_byte_count() > 0 {
         read_next_set(&mut ahead)?;
@@ -49,16 +49,16 @@ pub(super) fn decode_message(
         uptime_ms: Some(header.uptime_ms),
         boot_ms: None,
     };
-    let claim = MessageHeaderFacts {
+    let claim = MessageSequenceFacts {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,
-        ..MessageHeaderFacts::default()
+        ..MessageSequenceFacts::default()
     };
     let Some(mut message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
     let result = decode_sets(session, reader, &mut message, out);
     // RFC 3954 section 5.1 numbers packets, whatever they hold.
-    // The sequence has taken the message, so it must be closed even if a set could not be read.
+    // The sequence numbers already count the packet as received, so it must be closed even if a set could not be read.
     session.close_message(message.with_units(1));
     result
 }
@@ -96,7 +96,7 @@ fn decode_templates(
         && let Some(id) = reader.read_u16()
         && let Some(count) = reader.read_u16()
     {
-        // Zeros up to the next multiple of four.
+        // Zeros fill the set up to a multiple of four bytes.
         if id == 0 && count == 0 {
             break;
         }
@@ -140,7 +140,7 @@ const fn check_template_id(id: u16) -> Result<(), MalformedMessage> {
     Ok(())
 }
 
-/// Scopes have their own numbers, which are not numbers of elements: they are read as fields without a name.
+/// Reads field specifiers. Scopes have numbers of their own, which are not numbers of elements, so they get no name.
 fn read_fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<FieldSpecifier>> {
     // The sender states the count, but each field takes four bytes: the set bounds the memory.
     let mut fields = Vec::with_capacity(count.min(reader.unread_byte_count() / 4));

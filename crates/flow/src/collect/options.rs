@@ -14,34 +14,35 @@ use std::collections::BTreeMap;
 /// Maximum number of samplers of one exporter that are remembered.
 const MAX_SAMPLERS: usize = 64;
 
-/// The losses and totals that an exporter reports, all since it began. A number that it does not report is absent.
+/// The losses and totals that an exporter reports about itself, all since it began. A number that it does not report is
+/// absent. Numbers in brackets are IANA elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedLosses {
     /// Time of the report, nanoseconds since 1970.
     pub at_ns: u64,
-    /// Packets it has seen (86).
+    /// Packets that the exporter has seen (86).
     pub packets: Option<u64>,
-    /// Packets it or its capture dropped (135).
+    /// Packets that the exporter or its capture dropped (135).
     pub dropped_packets: Option<u64>,
-    /// Packets it does not meter (164).
+    /// Packets that the exporter does not meter (164).
     pub ignored_packets: Option<u64>,
-    /// Flows it has seen (163).
+    /// Flows that the exporter has seen (163).
     pub flows: Option<u64>,
-    /// Records it could not send (166).
+    /// Records that the exporter could not send (166).
     pub not_sent_records: Option<u64>,
-    /// Packets that those records report (167).
+    /// Packets in the records that it could not send (167).
     pub not_sent_packets: Option<u64>,
-    /// Bytes that those records report (168).
+    /// Bytes in the records that it could not send (168).
     pub not_sent_bytes: Option<u64>,
-    /// Records it has sent (42).
+    /// Records that the exporter has sent (42).
     pub exported_records: Option<u64>,
-    /// Messages it has sent (41).
+    /// Messages that the exporter has sent (41).
     pub exported_messages: Option<u64>,
-    /// Bytes of these messages (40).
+    /// Bytes of the messages that it has sent (40).
     pub exported_bytes: Option<u64>,
-    /// The whole ledger of the exporter; only a meter of this project sends that.
+    /// The whole ledger of the exporter; only packetrig's own meter sends it.
     pub ledger: Option<MeterLedger>,
-    /// Role of such a meter in its group, if one meter exports for all.
+    /// Role of a packetrig meter in a group in which one meter exports for all; `None` for other exporters.
     #[serde(default)]
     pub membership: Option<GroupMembership>,
 }
@@ -62,7 +63,8 @@ impl ReportedLosses {
         }
     }
 
-    /// Takes the values of a later record of the same exporter, and keeps the values that it does not contain.
+    /// Replaces values with those of a later report of the same exporter. Values that the later report
+    /// does not contain stay.
     pub fn update_from_later(&mut self, later: &Self) {
         let Self { at_ns, .. } = *later;
         self.at_ns = at_ns;
@@ -84,7 +86,7 @@ impl ReportedLosses {
     }
 }
 
-/// An options record while its fields come in.
+/// An options record while its fields are read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OptionsDraft {
     reported: ReportedLosses,
@@ -95,9 +97,9 @@ pub(super) struct OptionsDraft {
 
 /// State of the exporter that a session needs to read its records.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ExporterFacts {
+pub(super) struct ExporterDecodingState {
     pub(super) boot_ms: Option<u64>,
-    /// Sampling interval by sampler number; `None` is the interval for all samplers.
+    /// Sampling interval by sampler number; the interval under `None` is for all samplers.
     samplers: BTreeMap<Option<u64>, u32>,
 }
 
@@ -126,12 +128,18 @@ impl OptionsDraft {
         }
     }
 
-    /// Updates the state of the exporter. Returns the exporter's numbers about itself, if the record had any.
-    pub(super) fn finish_record(self, at_ns: u64, about: &mut ExporterFacts) -> Option<ReportedLosses> {
+    /// Updates the state of the exporter. Returns what the record reports about the exporter itself; `None`
+    /// if that is nothing.
+    pub(super) fn finish_record(
+        self,
+        at_ns: u64,
+        about: &mut ExporterDecodingState,
+    ) -> Option<ReportedLosses> {
         about.boot_ms = self.boot_ms.or(about.boot_ms);
         let sampler = self.sampling.sampler;
-        // The exporter chooses how many samplers it reports, so at most 64 are kept. A known sampler may change its interval.
-        if let Some(said) = self.sampling.stated_sampling_interval()
+        // The exporter chooses how many samplers it reports, so at most 64 are kept. A known sampler
+        // may change its interval.
+        if let Some(said) = self.sampling.sampling_interval_of_record()
             && (about.samplers.len() < MAX_SAMPLERS || about.samplers.contains_key(&sampler))
         {
             about.samplers.insert(sampler, said);
@@ -141,8 +149,8 @@ impl OptionsDraft {
     }
 }
 
-impl ExporterFacts {
-    /// Returns the memory that it takes.
+impl ExporterDecodingState {
+    /// Returns the memory of the samplers, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         map_memory_bytes::<Option<u64>, u32>(self.samplers.len())
     }
@@ -169,7 +177,7 @@ mod tests {
 
     #[test]
     fn samplers_are_told_apart() {
-        let mut about = ExporterFacts::default();
+        let mut about = ExporterDecodingState::default();
         for (sampler, taken, space) in [(Some(3), 1, 99), (None, 2, 18)] {
             let sampling =
                 SamplingState { sampler, taken: Some(taken), space: Some(space), ..SamplingState::default() };

@@ -13,7 +13,7 @@ impl<'a> ByteReader<'a> {
         self.0.len()
     }
 
-    /// Returns the next bytes; if fewer are left, returns `None` and takes nothing.
+    /// Returns the next bytes; if fewer are left, returns `None` and stays at its position.
     pub(super) fn read_bytes(&mut self, length: usize) -> Option<&'a [u8]> {
         self.0.split_off(..length)
     }
@@ -36,7 +36,7 @@ impl<'a> ByteReader<'a> {
 
     /// Reads a value of variable length. Its length comes first: in one byte, or in two bytes after a byte of 255.
     pub(super) fn read_variable_length_value(&mut self) -> Option<&'a [u8]> {
-        // RFC 7011 section 7. A copy is read first, so that nothing is taken if the value is cut.
+        // RFC 7011 section 7. A copy is read first, so that the position stays the same if the value is truncated.
         let mut ahead = *self;
         let length = match ahead.read_u8()? {
             u8::MAX => usize::from(ahead.read_u16()?),
@@ -53,18 +53,18 @@ pub(super) fn read_number(bytes: &[u8]) -> Option<u64> {
     (bytes.len() <= 8).then(|| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-/// Returns the lowest bits of a number.
+/// Returns the lowest 8 bits of a number.
 pub(super) const fn low_u8(value: u64) -> u8 {
     value.to_le_bytes()[0]
 }
 
-/// See [`low_u8`].
+/// Returns the lowest 16 bits of a number.
 pub(super) const fn low_u16(value: u64) -> u16 {
     let [a, b, ..] = value.to_le_bytes();
     u16::from_le_bytes([a, b])
 }
 
-/// See [`low_u8`].
+/// Returns the lowest 32 bits of a number.
 pub(super) const fn low_u32(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])

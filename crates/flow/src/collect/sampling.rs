@@ -6,16 +6,16 @@ use packetrig_units::clamp_to_u32;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SamplingState {
     pub(super) sampler: Option<u64>,
-    /// Sampling interval: one of this many packets is taken.
+    /// Sampling interval: one of this many packets is sampled.
     pub(super) every: Option<u64>,
-    /// Number of consecutive packets that are taken …
+    /// Number of consecutive packets that are sampled before packets are skipped.
     pub(super) taken: Option<u64>,
-    /// … and number of packets that are then skipped.
+    /// Number of packets that are skipped after the sampled ones.
     pub(super) space: Option<u64>,
 }
 
 impl SamplingState {
-    /// Takes a field's value if it is about sampling. Returns whether it was.
+    /// Stores the value of a field about sampling. Returns false for any other field.
     pub(super) const fn set_field(&mut self, meaning: FieldMeaning, value: u64) -> bool {
         match meaning {
             FieldMeaning::Sampler => self.sampler = Some(value),
@@ -27,15 +27,15 @@ impl SamplingState {
         true
     }
 
-    /// Returns the sampling interval that the record states. Numbers of taken and skipped packets take
-    /// precedence over an interval.
-    pub(super) fn stated_sampling_interval(&self) -> Option<u32> {
+    /// Returns the sampling interval that the record states; `None` if it states none. Numbers of sampled and skipped
+    /// packets take precedence over an interval.
+    pub(super) fn sampling_interval_of_record(&self) -> Option<u32> {
         let said = match (self.taken, self.space) {
-            // An exporter that states no taken packets gives no ratio; 1 leaves its counts as they are.
+            // If an exporter states 0 sampled packets, there is no ratio; 1 leaves its counts as they are.
             (Some(taken), Some(space)) => Some(taken.saturating_add(space).checked_div(taken).unwrap_or(1)),
             _ => self.every,
         };
-        // Exporters send 0 for no sampling. As a factor it would make every count zero.
+        // Exporters send 0 for no sampling. Used as a factor, 0 would make every count zero.
         said.map(|said| clamp_to_u32(said).max(1))
     }
 }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn an_interval_is_at_least_one() {
         let said = |every, taken, space| {
-            SamplingState { every, taken, space, sampler: None }.stated_sampling_interval()
+            SamplingState { every, taken, space, sampler: None }.sampling_interval_of_record()
         };
         assert_eq!([said(None, None, None), said(None, Some(1), None)], [None; 2]);
         assert_eq!([said(Some(0), None, None), said(None, Some(0), Some(9))], [Some(1); 2]);

@@ -1,15 +1,15 @@
 //! The state of one exporter: its templates, its sequence numbers, its counts.
 //!
-//! The modules of the protocols read the messages; this module has the part that is common to them.
+//! The modules of the protocols read the messages; this module has what is common to all protocols.
 //!
 //! Invariant: memory is bounded by [`SessionOptions`], and reading a message always ends.
 
 use super::counts::SessionCounts;
 use super::draft::{FinishedRecord, MessageTime, RecordDraft};
 use super::memory::map_memory_bytes;
-use super::options::{ExporterFacts, ReportedLosses};
+use super::options::{ExporterDecodingState, ReportedLosses};
 use super::received::{ReceivedMessage, SessionOptions};
-use super::sequence::{MessageHeaderFacts, MessagePlace, MessageSequence};
+use super::sequence::{MessageSequence, MessageSequenceFacts, SequencePosition};
 use super::sflow::SflowState;
 use super::template::SessionTemplates;
 use super::waiting::WaitingSets;
@@ -17,14 +17,14 @@ use super::{ExportProtocol, MalformedMessage, ipfix, netflow5, netflow9, sflow, 
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
 
-/// Templates younger than this survive a restart: messages overtake each other, so a template may arrive before the message
-/// that shows the restart. Older ones are forgotten.
+/// Templates younger than this survive a restart: messages overtake each other, so a template may arrive before the
+/// message that shows the restart. Older ones are forgotten.
 const RESTART_WINDOW_NS: u64 = 10_000_000_000;
 
 /// A message that is being read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionMessage {
-    pub(super) place: MessagePlace,
+    pub(super) place: SequencePosition,
     pub(super) number: u32,
     pub(super) moment: MessageTime,
     pub(super) now_ns: u64,
@@ -35,7 +35,7 @@ pub(super) struct SessionMessage {
 }
 
 impl SessionMessage {
-    /// Replaces the unit count, for protocols that number something else than the records of sets.
+    /// Replaces the number of units, for protocols whose sequence numbers do not count the records of sets.
     pub(super) const fn with_units(self, units: u32) -> Self {
         Self { units, unread: 0, ..self }
     }
@@ -48,21 +48,21 @@ struct UptimeSample {
     sent_ns: u64,
 }
 
-/// One exporter, one observation domain, one protocol.
+/// State of one exporter in one observation domain, for one protocol.
 #[derive(Clone, Debug)]
 pub struct ExportSession {
     pub(super) options: SessionOptions,
     pub(super) protocol: ExportProtocol,
     pub(super) templates: SessionTemplates,
     pub(super) sequence: MessageSequence,
-    pub(super) about: ExporterFacts,
+    pub(super) about: ExporterDecodingState,
     pub(super) waiting: WaitingSets,
     pub(super) reported: Option<ReportedLosses>,
     pub(super) counts: SessionCounts,
     pub(super) sflow: SflowState,
     uptime: Option<UptimeSample>,
     looked_ns: u64,
-    /// Memory of the names of skipped fields.
+    /// Memory of the names of skipped fields, in bytes.
     pub(super) names: usize,
 }
 
@@ -74,7 +74,7 @@ impl ExportSession {
             protocol,
             templates: SessionTemplates::default(),
             sequence: MessageSequence::default(),
-            about: ExporterFacts::default(),
+            about: ExporterDecodingState::default(),
             waiting: WaitingSets::default(),
             reported: None,
             counts: SessionCounts::default(),
@@ -89,7 +89,7 @@ impl ExportSession {
         &self.counts
     }
 
-    /// The losses that the exporter reported last.
+    /// Returns the losses that the exporter has reported so far; `None` before its first report.
     pub const fn reported_losses(&self) -> Option<&ReportedLosses> {
         self.reported.as_ref()
     }
@@ -98,7 +98,8 @@ impl ExportSession {
         self.templates.len()
     }
 
-    /// Reads one whole message. If a part is malformed, records that could be read are still handed out and counted.
+    /// Decodes one whole message and passes its content to `out`. If a part is malformed, the records that could be
+    /// read are still passed on and counted.
     pub fn decode_message(
         &mut self,
         message: &[u8],
@@ -117,13 +118,14 @@ impl ExportSession {
             ExportProtocol::SFlow => sflow::decode_datagram(self, message, now_ns, out),
         };
         self.counts.malformed += u64::from(result.is_err());
-        // These two counts may decrease, because late messages fill gaps. So they are copied after every message.
+        // `lost` and `untold` may decrease, because late messages fill gaps. So both are copied after every message.
         self.counts.lost = self.sequence.certainly_lost_units();
-        self.counts.untold = self.sequence.untold_units();
+        self.counts.untold = self.sequence.possibly_undecoded_units();
         result
     }
 
-    /// Forgets templates and waiting data that are too old. Returns whether it checked, at most once a second.
+    /// Forgets templates and waiting data that are too old. Checks at most once a second, and returns
+    /// whether it has checked.
     pub fn expire_old_state(&mut self, now_ns: u64) -> bool {
         // Every message calls this function, but for timeouts of minutes a check once a second is enough.
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
@@ -136,17 +138,17 @@ impl ExportSession {
         }
         let oldest = now_ns.saturating_sub(self.options.hold.as_u64());
         let given_up = self.waiting.expire_waiting_sets(oldest) as u64;
-        self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_late_bytes);
+        self.counts.move_pending_to_undecoded_bytes(given_up, |counts| &mut counts.undecoded_late_bytes);
         true
     }
 
-    /// Gives up the waiting data: the exporter is gone, so no template will come for it.
+    /// Discards the waiting data: the exporter is gone, so no template will come for it.
     pub fn end_session(&mut self) {
-        let given_up = self.waiting.give_up_all_sets() as u64;
-        self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_ended_bytes);
+        let given_up = self.waiting.discard_all_waiting_sets() as u64;
+        self.counts.move_pending_to_undecoded_bytes(given_up, |counts| &mut counts.undecoded_ended_bytes);
     }
 
-    /// Returns the memory that the session holds beside the value itself.
+    /// Returns the memory that the session holds, in bytes, without the size of the value itself.
     pub fn memory_bytes(&self) -> usize {
         self.templates.memory_bytes()
             + self.waiting.memory_bytes()
@@ -157,14 +159,17 @@ impl ExportSession {
             + 3 * (self.names + map_memory_bytes::<String, ()>(self.counts.skipped.len()))
     }
 
-    /// Frees memory until it holds at most `target` bytes or has nothing left to give up. Data that waits for its template goes
-    /// first, then templates, the oldest first in both, then the counters and samplers of sFlow.
+    /// Frees memory until the session holds at most `target` bytes, or can free no more. Data that waits for
+    /// its template is discarded first, then templates, the oldest first in both, then the interface counters
+    /// and samplers of sFlow.
     pub fn free_memory_down_to(&mut self, target: usize) {
         while self.memory_bytes() > target {
-            if let Some(bytes) = self.waiting.give_up_oldest_set() {
-                self.counts.count_abandoned_bytes(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
+            if let Some(bytes) = self.waiting.discard_oldest_waiting_set() {
+                self.counts.move_pending_to_undecoded_bytes(bytes as u64, |counts| {
+                    &mut counts.undecoded_no_room_bytes
+                });
             // Templates go after the waiting data: without one, all later data of its number would have to wait.
-            } else if self.templates.give_up_oldest_template() {
+            } else if self.templates.drop_oldest_template() {
                 self.counts.templates_no_room += 1;
             } else if self.sflow.evict_counters_or_samplers() {
                 self.counts.interfaces_no_room += 1;
@@ -178,31 +183,32 @@ impl ExportSession {
     /// templates, waiting data and samplers. `None` if the message is not to be decoded.
     pub(super) fn open_message(
         &mut self,
-        claim: MessageHeaderFacts,
+        claim: MessageSequenceFacts,
         moment: MessageTime,
         now_ns: u64,
         out: &mut impl FnMut(ReceivedMessage),
     ) -> Option<SessionMessage> {
-        let claim = MessageHeaderFacts { rebooted: self.is_rebooted(&moment), ..claim };
-        let place = self.sequence.judge_message(claim);
+        let claim = MessageSequenceFacts { rebooted: self.is_rebooted(&moment), ..claim };
+        let place = self.sequence.classify_and_record_message(claim);
         match place {
-            MessagePlace::InOrder | MessagePlace::Late => {}
-            MessagePlace::Ahead(units) => {
+            SequencePosition::InOrder | SequencePosition::Late => {}
+            SequencePosition::Ahead(units) => {
                 self.counts.gaps += 1;
                 out(ReceivedMessage::Gap { units });
             }
-            MessagePlace::Duplicate => self.counts.duplicates += 1,
-            MessagePlace::Early => self.counts.early += 1,
-            MessagePlace::Old => self.counts.old += 1,
-            MessagePlace::Restart => {
+            SequencePosition::Duplicate => self.counts.duplicates += 1,
+            SequencePosition::Early => self.counts.early += 1,
+            SequencePosition::Old => self.counts.old += 1,
+            SequencePosition::Restart => {
                 self.counts.restarts += 1;
                 let old = now_ns.saturating_sub(RESTART_WINDOW_NS);
                 self.counts.templates_expired += self.templates.expire_templates(old);
-                // The templates of the restarted exporter may differ, and its numbers have started again: data that waits
-                // would be read by the wrong template, or fill the wrong gap.
-                let given_up = self.waiting.give_up_all_sets() as u64;
-                self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_restart_bytes);
-                self.about = ExporterFacts::default();
+                // The templates of the restarted exporter may differ, and its numbers have started again: data that
+                // waits would be read by the wrong template, or fill the wrong gap.
+                let given_up = self.waiting.discard_all_waiting_sets() as u64;
+                self.counts
+                    .move_pending_to_undecoded_bytes(given_up, |counts| &mut counts.undecoded_restart_bytes);
+                self.about = ExporterDecodingState::default();
                 self.sflow.forget_samplers();
                 out(ReceivedMessage::Restart);
             }
@@ -224,8 +230,8 @@ impl ExportSession {
         let went_on_ms = (moment.sent_ns / 1_000_000).wrapping_sub(last.sent_ns / 1_000_000);
         // The uptime wraps after 49.7 days. As a signed difference of 32 bits that is a small step forward, no reboot.
         let back_ms = last.uptime_ms.wrapping_sub(uptime_ms).cast_signed();
-        // Messages overtake each other on the way, and the header's clock has whole seconds: the uptime must lag behind the
-        // clock by more than 5 s.
+        // Messages overtake each other on the way, and the header's clock has whole seconds: the uptime must lag behind
+        // the clock by more than 5 s.
         moment.sent_ns >= last.sent_ns
             && back_ms > 0
             && went_on_ms.saturating_add_signed(i64::from(back_ms)) > 5_000
@@ -234,8 +240,8 @@ impl ExportSession {
     /// Completes a message that was read, whole or up to the place where it is malformed.
     pub(super) fn close_message(&mut self, message: SessionMessage) {
         let SessionMessage { place, number, units, unread, .. } = message;
-        // Waiting sets come after the units that could be read. When their template comes, they
-        // are numbered from here.
+        // The units of waiting sets are numbered after the units that could be read: from here,
+        // when their template comes.
         self.waiting.set_message_end(self.counts.messages, number.wrapping_add(units));
         self.counts.late_units += u64::from(self.sequence.complete_message(place, number, units, unread));
     }
@@ -253,7 +259,7 @@ impl ExportSession {
         self.options.template_life.is_none()
     }
 
-    /// Counts a packet or a new flow, and hands it out.
+    /// Counts a packet or a new flow that SIM reported, and passes it to `out`.
     pub(super) fn deliver_event(&mut self, event: SimEvent, out: &mut impl FnMut(ReceivedMessage)) {
         self.counts.events += 1;
         if let SimEvent::Packet { bytes, .. } = event {
@@ -264,7 +270,7 @@ impl ExportSession {
         out(ReceivedMessage::Sim(event));
     }
 
-    /// Stores the exporter's numbers about itself, and hands them out.
+    /// Stores what the exporter reports about itself, and passes it to `out`.
     pub(super) fn deliver_statistics(
         &mut self,
         said: Box<ReportedLosses>,
@@ -276,7 +282,7 @@ impl ExportSession {
         out(ReceivedMessage::Statistics(said));
     }
 
-    /// Hands out a record that needed no template.
+    /// Completes a record that needed no template, counts it and passes it to `out`.
     pub(super) fn deliver_flow(
         &mut self,
         draft: RecordDraft,
@@ -299,15 +305,15 @@ impl ExportSession {
 }
 
 impl SessionCounts {
-    /// Starts counting newer packets from zero if the exporter has sent its ledger.
+    /// Sets the count of newer packets to zero if the exporter has sent its ledger.
     pub(super) const fn restart_newer_packets_if_ledger(&mut self, said: &ReportedLosses) {
         if said.ledger.is_some() {
             self.newer_packets = 0;
         }
     }
 
-    /// Counts bytes that do not wait any more, by cause.
-    pub(super) fn count_abandoned_bytes(&mut self, bytes: u64, cause: fn(&mut Self) -> &mut u64) {
+    /// Moves bytes from the pending to the undecoded ones, and to the count of their `cause`.
+    pub(super) fn move_pending_to_undecoded_bytes(&mut self, bytes: u64, cause: fn(&mut Self) -> &mut u64) {
         *cause(self) += bytes;
         self.undecoded_bytes += bytes;
         self.pending_bytes -= bytes;

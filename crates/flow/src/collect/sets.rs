@@ -1,6 +1,7 @@
-//! Sets of a message: templates are kept, data is read or waits for its template.
+//! Processes the sets of a message: templates are stored, data is decoded or waits for its template.
 //!
-//! Invariant: the work is proportional to the bytes of the message and of the sets it releases.
+//! Invariant: the work is proportional to the bytes of the message and of the waiting sets for which
+//! it brings a template.
 
 use super::ExportProtocol;
 use super::MalformedMessage;
@@ -17,14 +18,14 @@ use super::waiting::WaitingMessage;
 use crate::export::section::VARIABLE_LENGTH;
 use packetrig_units::clamp_to_u32;
 
-/// Number of records of a set that were numbered, and whether the set could be read to its end.
+/// Number of records in a set that count in the sequence numbers, and whether the set could be read to its end.
 struct SetReadOutcome {
     units: u32,
     result: Result<(), MalformedMessage>,
 }
 
 impl ExportSession {
-    /// Keeps a template and reads the data that were waiting for it.
+    /// Stores a template, and decodes the data that waited for it.
     pub(super) fn learn_template(
         &mut self,
         id: u16,
@@ -35,7 +36,7 @@ impl ExportSession {
     ) -> Result<(), MalformedMessage> {
         let template = ReceivedTemplate::new(id, fields, options, message.now_ns)?;
         self.counts.templates += 1;
-        // An options record is no row, so a field without a column is no loss there.
+        // Options records are not stored as rows, so a field without a column is not lost there.
         if !options {
             self.record_skipped_field_names(fields);
         }
@@ -74,8 +75,8 @@ impl ExportSession {
                 message.units += read.units;
                 message.unread = message.unread.saturating_sub(clamped_len(&ready.bytes));
             } else if self.protocol == ExportProtocol::Ipfix {
-                // Only IPFIX numbers records: the units missing after that message may be these. NetFlow 9
-                // numbers packets, and that packet was counted when it came.
+                // Only IPFIX numbers records: the units that are missing after that message may be these records.
+                // NetFlow 9 numbers packets, and that packet was counted when it came.
                 self.waiting.advance_message_end(of.number, read.units);
                 self.sequence.recover_units(of.end, read.units, ready.is_last);
             }
@@ -83,7 +84,7 @@ impl ExportSession {
         result
     }
 
-    /// Reads a set of data, or keeps it until its template comes.
+    /// Decodes a data set, or stores it until its template comes.
     pub(super) fn process_data_set(
         &mut self,
         id: u16,
@@ -100,7 +101,8 @@ impl ExportSession {
         if bytes.is_empty() {
             return Ok(());
         }
-        // The number of these records is unknown. No record is shorter than a byte, so there are at most as many as bytes.
+        // The number of these records is unknown. No record is shorter than a byte, so there are at most
+        // as many as bytes.
         message.unread = message.unread.saturating_add(clamped_len(bytes));
         let of = WaitingMessage {
             number: self.counts.messages,
@@ -111,11 +113,11 @@ impl ExportSession {
         self.counts.waited_bytes += bytes.len() as u64;
         self.counts.pending_bytes += bytes.len() as u64;
         let given_up = self.waiting.store_waiting_set(id, bytes, of, self.options.hold_bytes) as u64;
-        self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_no_room_bytes);
+        self.counts.move_pending_to_undecoded_bytes(given_up, |counts| &mut counts.undecoded_no_room_bytes);
         Ok(())
     }
 
-    /// Reads the records of a set and hands them out.
+    /// Decodes the records of a set and passes them to `out`.
     fn read_record_set(
         &mut self,
         id: u16,
@@ -142,7 +144,9 @@ impl ExportSession {
             }
             if template.options {
                 let mut draft = OptionsDraft::default();
-                if !walk_fields(&template.fields, &mut reader, |field, value| draft.set_field(field, value)) {
+                if !for_each_field_value(&template.fields, &mut reader, |field, value| {
+                    draft.set_field(field, value);
+                }) {
                     return SetReadOutcome { units, result: Err(cut) };
                 }
                 counts.options_records += 1;
@@ -153,7 +157,9 @@ impl ExportSession {
                 }
             } else {
                 let mut draft = RecordDraft::default();
-                if !walk_fields(&template.fields, &mut reader, |field, value| draft.set_field(field, value)) {
+                if !for_each_field_value(&template.fields, &mut reader, |field, value| {
+                    draft.set_field(field, value);
+                }) {
                     return SetReadOutcome { units, result: Err(cut) };
                 }
                 // Options records give the exporter's start time; uptimes in records cannot be read without it.
@@ -168,9 +174,9 @@ impl ExportSession {
     }
 }
 
-/// Maximum number of records of a set. Known exporters send records of at least four bytes (tables of
-/// samplers), and much longer flows. A record takes some hundred bytes here, so a set with one record for
-/// each byte would let a sender fill the memory.
+/// Maximum number of records of a set that are decoded. Known exporters send records of at least four bytes (tables of
+/// samplers), and much longer flows. A decoded record takes several hundred bytes of memory, so a set with one record
+/// for each byte would let a sender fill the memory.
 fn max_records_of_set(set: &[u8]) -> u32 {
     clamped_len(set) / 4 + 16
 }
@@ -178,11 +184,11 @@ fn max_records_of_set(set: &[u8]) -> u32 {
 /// Records that were counted and not decoded.
 struct SkippedRecords {
     count: u32,
-    /// True if the last one ends behind its set.
+    /// True if the last record does not end within its set.
     is_cut: bool,
 }
 
-/// Counts the records that are left without decoding them.
+/// Counts the remaining records of a set. They are not decoded.
 fn skip_records(template: &ReceivedTemplate, reader: &mut ByteReader<'_>) -> SkippedRecords {
     if template.is_fixed {
         return SkippedRecords {
@@ -192,7 +198,7 @@ fn skip_records(template: &ReceivedTemplate, reader: &mut ByteReader<'_>) -> Ski
     }
     let mut count = 0;
     while reader.unread_byte_count() >= template.least {
-        if !walk_fields(&template.fields, reader, |_, _| {}) {
+        if !for_each_field_value(&template.fields, reader, |_, _| {}) {
             return SkippedRecords { count, is_cut: true };
         }
         count += 1;
@@ -205,7 +211,7 @@ fn clamped_len(bytes: &[u8]) -> u32 {
 }
 
 /// Calls `take` for each value of a record. Returns false if the bytes end before the record does.
-fn walk_fields(
+fn for_each_field_value(
     fields: &[TemplateField],
     reader: &mut ByteReader<'_>,
     mut take: impl FnMut(TemplateField, &[u8]),

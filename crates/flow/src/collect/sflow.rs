@@ -1,12 +1,13 @@
 //! Datagrams of sFlow version 5 (sflow.org/sflow_version_5.txt): sampled packets, and counters of interfaces.
 //!
-//! All values are words of 32 bits in network order (XDR), and samples and their parts state their length. So
-//! unknown samples and parts are skipped. A sampled packet becomes a record of one packet; nothing is scaled
-//! up. sFlow has no clock: records have the time at which their datagram arrived.
+//! All values are words of 32 bits in network order (XDR), and samples and their parts state their length. So unknown
+//! samples and parts are skipped. A sampled packet becomes a record of one packet; counts are not multiplied by the
+//! sampling rate. sFlow has no clock: records have the time at which their datagram arrived.
 //!
-//! The datagrams of a sub-agent are numbered, and so are the samples of each of its samplers.
+//! Each sub-agent numbers its datagrams, and each of its samplers numbers its samples.
 //!
-//! Invariant: the work is proportional to the bytes. A datagram makes at most one record for each sample in it.
+//! Invariant: the work is proportional to the bytes of a datagram. A datagram makes at most one record for
+//! each sample in it.
 
 mod counters;
 mod gateway;
@@ -23,7 +24,7 @@ use super::draft::MessageTime;
 use super::memory::map_memory_bytes;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageHeaderFacts, message_fingerprint};
+use super::sequence::{MessageSequenceFacts, message_fingerprint};
 use super::session::ExportSession;
 use crate::packet::mapped_address;
 use counters::InterfaceTable;
@@ -36,7 +37,7 @@ pub(super) const VERSION: [u8; 4] = [0, 0, 0, 5];
 /// Bytes of a header with an IPv4 address. A header with an IPv6 address is longer, one without an address shorter.
 const HEADER: usize = 28;
 
-/// The head of a datagram.
+/// Values from the header of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DatagramHeader {
     /// `None` if the agent does not know its address.
@@ -70,7 +71,8 @@ impl SflowState {
         self.samplers.forget_all_samplers();
     }
 
-    /// Forgets the counters of one interface or, if there are none, all samplers. Returns whether there was something.
+    /// Frees memory: forgets the counters of one interface or, if there are none, all samplers. Returns false if there
+    /// was nothing to forget.
     pub(super) fn evict_counters_or_samplers(&mut self) -> bool {
         self.interfaces.evict_highest_interface() || self.samplers.forget_all_samplers()
     }
@@ -91,8 +93,8 @@ fn read_head(reader: &mut ByteReader<'_>) -> Option<(DatagramHeader, u32)> {
     Some((DatagramHeader { agent, sub_agent, number, uptime_ms }, reader.read_u32()?))
 }
 
-/// Reads the kind of an address and the address; `::` if the agent does not know it. `None` if it is truncated or
-/// of an unknown kind.
+/// Reads the kind of an address and the address itself; `::` if the agent does not know it. `None` if the address is
+/// truncated or of an unknown kind.
 fn read_address(reader: &mut ByteReader<'_>) -> Option<IpAddr> {
     Some(match reader.read_u32()? {
         0 => Ipv6Addr::UNSPECIFIED.into(),
@@ -102,7 +104,7 @@ fn read_address(reader: &mut ByteReader<'_>) -> Option<IpAddr> {
     })
 }
 
-/// Returns an address in the form of a column; zero if it is not known.
+/// Returns the 16 bytes of an address, with IPv4 mapped to IPv6; zeros if the agent does not know it.
 fn address_or_zero(address: IpAddr) -> [u8; 16] {
     if address.is_unspecified() { [0; 16] } else { mapped_address(address) }
 }
@@ -121,7 +123,7 @@ pub(super) fn decode_datagram(
         uptime_ms: Some(header.uptime_ms),
         boot_ms: None,
     };
-    let claim = MessageHeaderFacts {
+    let claim = MessageSequenceFacts {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
         // The agent's own clock is used: the arrival time cannot tell a late datagram from one after a restart.

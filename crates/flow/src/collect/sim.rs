@@ -5,7 +5,7 @@ use super::draft::MessageTime;
 use super::options::ReportedLosses;
 use super::reader::low_u32;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageHeaderFacts, message_fingerprint};
+use super::sequence::{MessageSequenceFacts, message_fingerprint};
 use super::session::ExportSession;
 use crate::sim::{HEADER, SimDecoder, SimItem, item};
 
@@ -20,12 +20,12 @@ pub(super) fn decode_message(
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
     let moment = MessageTime { sent_ns: header.base_ns, ..MessageTime::default() };
-    let claim = MessageHeaderFacts {
-        // Gaps are far shorter than the range of 32 bits.
+    let claim = MessageSequenceFacts {
+        // The lower 32 bits are enough: gaps are far shorter than that range.
         number: low_u32(header.event_sequence),
         fingerprint: message_fingerprint(bytes),
         sent_s: low_u32(header.base_ns / 1_000_000_000),
-        // Ledgers are no events; they come alone or between events.
+        // A ledger is not a numbered event. It comes in a datagram of its own, or between events.
         empty: header.items <= 1
             && bytes.get(HEADER).is_none_or(|kind| *kind == item::LEDGER_ITEM_LAYOUT.kind),
         rebooted: false,

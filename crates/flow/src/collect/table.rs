@@ -1,16 +1,17 @@
 //! The table of exporters: the known exporters, which of them make room for new ones, and how much memory they hold.
 //!
-//! Any host can send a datagram from any address, so a new exporter is *on trial*. Exporters on trial share the remaining
-//! places, and a newcomer replaces the one that has been silent longest. An exporter becomes *established* once its messages
-//! could be decoded for a while, if it is on the list of exporters, or once it has delivered a record over a connection. It
-//! keeps its place until it has been silent for [`silence`](super::CollectorOptions::silence). Some places are never given to
-//! established exporters, so a newcomer always finds one.
+//! Any host can send a datagram from any address, so a new exporter is *on trial*. Exporters on trial share the
+//! remaining places, and a newcomer replaces the one that has been silent longest. An exporter becomes *established*
+//! once its messages could be decoded for a while, if it is on the list of exporters, or once it has delivered a record
+//! over a connection. It keeps its place until it has been silent for [`silence`](super::CollectorOptions::silence).
+//! Some places are never given to established exporters, so a newcomer always finds one.
 //!
 //! Every change takes time that grows only with the logarithm of the number of exporters.
 //!
 //! The IPv6 addresses of a /64 count as one address.
 //!
-//! Invariant: `memory` is the sum of the memory accounted to the exporters, `of_address` the same by address.
+//! Invariant: `memory` has the sum of the memory of all sessions for each standing, `of_address` the
+//! sum for each address.
 
 use super::exporter::{ExporterIdentity, sender_network};
 use super::memory::{block_bytes, map_memory_bytes};
@@ -20,7 +21,7 @@ use std::net::IpAddr;
 
 /// Whether an exporter has proved that it exists; see the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ExporterStanding {
+pub(super) enum ExporterTrialState {
     OnTrial,
     Established,
 }
@@ -30,16 +31,16 @@ pub(super) struct KnownExporter {
     pub(super) session: Box<ExportSession>,
     pub(super) first_ns: u64,
     pub(super) heard_ns: u64,
-    pub(super) standing: ExporterStanding,
-    /// Memory that its session holds.
+    pub(super) standing: ExporterTrialState,
+    /// Memory that the session holds, in bytes.
     memory: usize,
     /// Position of the exporter in the order of last messages.
     turn: u64,
 }
 
-/// Use of one address by all its exporters.
+/// Number of exporters of one address, and the memory of their sessions in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AddressUse {
+pub(super) struct AddressUsage {
     pub(super) exporters: usize,
     pub(super) memory: usize,
 }
@@ -47,10 +48,10 @@ pub(super) struct AddressUse {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExporterTable {
     known: BTreeMap<ExporterIdentity, KnownExporter>,
-    order: BTreeMap<(ExporterStanding, u64), ExporterIdentity>,
-    by_address: BTreeMap<(IpAddr, ExporterStanding, u64), ExporterIdentity>,
-    of_address: BTreeMap<IpAddr, AddressUse>,
-    /// Exporters of an address by their memory, and addresses by their memory.
+    order: BTreeMap<(ExporterTrialState, u64), ExporterIdentity>,
+    by_address: BTreeMap<(IpAddr, ExporterTrialState, u64), ExporterIdentity>,
+    of_address: BTreeMap<IpAddr, AddressUsage>,
+    /// Exporters by address and memory. `address_sizes` has the addresses by memory.
     sizes: BTreeSet<(IpAddr, usize, ExporterIdentity)>,
     address_sizes: BTreeSet<(usize, IpAddr)>,
     counts: [usize; 2],
@@ -58,12 +59,13 @@ pub(super) struct ExporterTable {
     turn: u64,
 }
 
-/// Memory of an exporter that holds nothing: its entries in all maps, the value itself, and its copies in live views, twice.
+/// Memory of an exporter whose session holds nothing, in bytes: its entries in all maps, the value itself, and two
+/// copies of its counts in live views.
 pub(super) const fn entry_memory() -> usize {
     let maps = map_memory_bytes::<ExporterIdentity, KnownExporter>(5)
-        + map_memory_bytes::<(ExporterStanding, u64), ExporterIdentity>(5)
-        + map_memory_bytes::<(IpAddr, ExporterStanding, u64), ExporterIdentity>(5)
-        + map_memory_bytes::<IpAddr, AddressUse>(5)
+        + map_memory_bytes::<(ExporterTrialState, u64), ExporterIdentity>(5)
+        + map_memory_bytes::<(IpAddr, ExporterTrialState, u64), ExporterIdentity>(5)
+        + map_memory_bytes::<IpAddr, AddressUsage>(5)
         + map_memory_bytes::<(IpAddr, usize, ExporterIdentity), ()>(5)
         + map_memory_bytes::<(usize, IpAddr), ()>(5);
     // A leaf of the maps above has five entries at least, and the levels above the leaves are less than half of them.
@@ -78,16 +80,16 @@ impl ExporterTable {
         self.known.len()
     }
 
-    pub(super) const fn count_exporters_by_standing(&self, standing: ExporterStanding) -> usize {
+    pub(super) const fn count_exporters_by_standing(&self, standing: ExporterTrialState) -> usize {
         self.counts[standing as usize]
     }
 
-    /// Memory that sessions of a standing hold.
-    pub(super) const fn exporter_memory_by_standing(&self, standing: ExporterStanding) -> usize {
+    /// Returns the memory that the sessions of all exporters with this standing hold, in bytes.
+    pub(super) const fn exporter_memory_by_standing(&self, standing: ExporterTrialState) -> usize {
         self.memory[standing as usize]
     }
 
-    pub(super) fn address_use(&self, address: IpAddr) -> AddressUse {
+    pub(super) fn address_use(&self, address: IpAddr) -> AddressUsage {
         self.of_address.get(&sender_network(address)).copied().unwrap_or_default()
     }
 
@@ -103,7 +105,7 @@ impl ExporterTable {
         self.known.iter()
     }
 
-    /// Memory that all sessions hold.
+    /// Returns the memory that all sessions hold, in bytes.
     pub(super) const fn held_exporter_memory(&self) -> usize {
         self.memory[0] + self.memory[1]
     }
@@ -116,7 +118,7 @@ impl ExporterTable {
     pub(super) fn exporters_of_source(&self, source: super::MessageSource) -> Vec<ExporterIdentity> {
         let from =
             ExporterIdentity { source, protocol: super::ExportProtocol::Ipfix, domain: 0, agent: None };
-        // Identities are ordered by their source first, and `from` is the least of this one.
+        // Identities are ordered by their source first, and `from` is the smallest identity of this source.
         let later = self.known.range(from..).map(|(exporter, _)| *exporter);
         later.take_while(|exporter| exporter.source == source).collect()
     }
@@ -125,7 +127,7 @@ impl ExporterTable {
         &mut self,
         exporter: ExporterIdentity,
         session: ExportSession,
-        standing: ExporterStanding,
+        standing: ExporterTrialState,
         now_ns: u64,
     ) {
         // Turns are unique, so `order` never holds two exporters under one key.
@@ -168,7 +170,8 @@ impl ExporterTable {
         Some(known)
     }
 
-    /// Records a message of the exporter, which is then the last one to be replaced.
+    /// Records that the exporter sent a message at `now_ns`. It becomes the last exporter of its
+    /// standing to be forgotten.
     pub(super) fn record_exporter_message(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         known.heard_ns = now_ns;
@@ -187,22 +190,22 @@ impl ExporterTable {
     /// Ends an exporter's trial: it counts among the established exporters from now on.
     pub(super) fn mark_exporter_established(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
-        if known.standing == ExporterStanding::Established {
+        if known.standing == ExporterTrialState::Established {
             return;
         }
-        known.standing = ExporterStanding::Established;
+        known.standing = ExporterTrialState::Established;
         // The turn stays: a change of standing is no message.
         let turn = known.turn;
         let memory = known.memory;
-        self.remove_eviction_turn(exporter, ExporterStanding::OnTrial, turn);
-        self.insert_eviction_turn(exporter, ExporterStanding::Established, turn);
-        self.counts[ExporterStanding::OnTrial as usize] -= 1;
-        self.counts[ExporterStanding::Established as usize] += 1;
-        self.memory[ExporterStanding::OnTrial as usize] -= memory;
-        self.memory[ExporterStanding::Established as usize] += memory;
+        self.remove_eviction_turn(exporter, ExporterTrialState::OnTrial, turn);
+        self.insert_eviction_turn(exporter, ExporterTrialState::Established, turn);
+        self.counts[ExporterTrialState::OnTrial as usize] -= 1;
+        self.counts[ExporterTrialState::Established as usize] += 1;
+        self.memory[ExporterTrialState::OnTrial as usize] -= memory;
+        self.memory[ExporterTrialState::Established as usize] += memory;
     }
 
-    /// Updates the memory that is accounted to an exporter. Needed after every change of its session.
+    /// Updates the memory that counts for an exporter. Needed after every change of its session.
     pub(super) fn update_exporter_memory(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         let now = known.session.memory_bytes();
@@ -225,12 +228,12 @@ impl ExporterTable {
         self.address_sizes.insert((of.memory, address));
     }
 
-    /// Returns the address with the sessions that hold most memory.
+    /// Returns the address whose sessions together hold the most memory.
     pub(super) fn largest_address(&self) -> Option<IpAddr> {
         self.address_sizes.last().map(|(_, address)| *address)
     }
 
-    /// Returns the exporter of an address that holds most memory.
+    /// Returns the exporter of an address (for IPv6: of its /64) that holds the most memory.
     pub(super) fn largest_exporter_at(&self, address: IpAddr) -> Option<ExporterIdentity> {
         let address = sender_network(address);
         // No exporter of the address has more than the upper bound, so the last entry of the range is the largest one.
@@ -241,28 +244,29 @@ impl ExporterTable {
         range.last().map(|(_, _, exporter)| *exporter)
     }
 
-    /// Returns the exporter of a standing that has been silent longest.
-    pub(super) fn longest_silent_exporter(&self, standing: ExporterStanding) -> Option<&ExporterIdentity> {
+    /// Returns the exporter with this standing that has been silent longest.
+    pub(super) fn longest_silent_exporter(&self, standing: ExporterTrialState) -> Option<&ExporterIdentity> {
         self.order.range((standing, 0)..=(standing, u64::MAX)).next().map(|(_, exporter)| exporter)
     }
 
-    /// Of the exporters at this address (for IPv6: in its /64) with this standing, returns the one that has been silent longest.
+    /// Of the exporters at this address (for IPv6: in its /64) with this standing, returns the one that
+    /// has been silent longest.
     pub(super) fn longest_silent_exporter_at(
         &self,
         address: IpAddr,
-        standing: ExporterStanding,
+        standing: ExporterTrialState,
     ) -> Option<&ExporterIdentity> {
         let address = sender_network(address);
         let range = (address, standing, 0)..=(address, standing, u64::MAX);
         self.by_address.range(range).next().map(|(_, exporter)| exporter)
     }
 
-    fn insert_eviction_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
+    fn insert_eviction_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterTrialState, turn: u64) {
         self.order.insert((standing, turn), *exporter);
         self.by_address.insert((sender_network(exporter.source.address), standing, turn), *exporter);
     }
 
-    fn remove_eviction_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
+    fn remove_eviction_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterTrialState, turn: u64) {
         self.order.remove(&(standing, turn));
         self.by_address.remove(&(sender_network(exporter.source.address), standing, turn));
     }

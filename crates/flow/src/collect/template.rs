@@ -60,8 +60,8 @@ impl ReceivedTemplate {
         if fields.len() > MAX_FIELDS {
             return Err(MalformedMessage::Template { id, why: "has more than 4096 fields" });
         }
-        // A field of length zero is left out here and not skipped later: thousands of them cost the sender no
-        // byte, but would cost time in every record.
+        // A field of length zero is left out here and not skipped later: thousands of them add no byte to the sender's
+        // records, but would cost time in every record.
         let filled = fields.iter().filter(|field| field.length > 0);
         let compiled = filled.map(|field| TemplateField {
             length: field.length,
@@ -94,7 +94,7 @@ impl TemplateField {
     }
 }
 
-/// Names of the fields that have no column, each once.
+/// Returns the names of the fields that have no column, each once.
 pub(super) fn fields_without_column(fields: &[FieldSpecifier]) -> BTreeSet<FieldName> {
     let names = fields.iter().filter(|field| field.length > 0).map(|field| field.name);
     names.filter(|name| matches!(field_meaning(*name), FieldMeaning::Other(_))).collect()
@@ -105,7 +105,7 @@ impl FieldName {
     pub(super) const NONE: Self = Self { enterprise: 0, id: 0 };
 }
 
-/// Templates of a session. Keeping and removing one takes time that grows only with the logarithm of their number.
+/// Templates of a session. Storing and removing one takes time that grows only with the logarithm of their number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionTemplates {
     kept: BTreeMap<u16, ReceivedTemplate>,
@@ -125,15 +125,15 @@ impl SessionTemplates {
         self.kept.get(&id)
     }
 
-    /// Returns the memory of all templates.
+    /// Returns the memory of all templates, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.blocks
             + map_memory_bytes::<u16, ReceivedTemplate>(self.kept.len())
             + map_memory_bytes::<(bool, u64), u16>(self.order.len())
     }
 
-    /// Keeps a template and replaces one with the same number. Returns how many other templates were given
-    /// up to make room.
+    /// Stores a template in place of one with the same number. Returns how many other templates were
+    /// dropped to make room.
     pub(super) fn store_template(
         &mut self,
         id: u16,
@@ -145,7 +145,7 @@ impl SessionTemplates {
         let mut given_up = 0;
         while (self.kept.len() >= options.templates
             || self.cost + template.field_cost() > options.template_fields)
-            && self.give_up_oldest_template()
+            && self.drop_oldest_template()
         {
             given_up += 1;
         }
@@ -157,8 +157,8 @@ impl SessionTemplates {
         given_up
     }
 
-    /// Gives up the template that was received longest ago. Returns whether there was one.
-    pub(super) fn give_up_oldest_template(&mut self) -> bool {
+    /// Drops the template that was received longest ago. Returns false if there is none.
+    pub(super) fn drop_oldest_template(&mut self) -> bool {
         let oldest = [false, true].into_iter().filter_map(|options| self.oldest_template(options));
         let oldest = oldest.min_by_key(|oldest| oldest.turn);
         oldest.is_some_and(|oldest| self.remove_template(oldest.id))
@@ -172,7 +172,7 @@ impl SessionTemplates {
         true
     }
 
-    /// Forgets templates that were received before a time. Returns how many.
+    /// Drops the templates that were received before `before_ns`. Returns how many there were.
     pub(super) fn expire_templates(&mut self, before_ns: u64) -> u64 {
         let mut expired = 0;
         for options in [false, true] {
@@ -194,7 +194,7 @@ impl SessionTemplates {
         {}
     }
 
-    /// Returns the template of a kind that was received longest ago.
+    /// Returns the template of one kind (options or flows) that was received longest ago.
     fn oldest_template(&self, options: bool) -> Option<TemplateTurn> {
         let first = self.order.range((options, 0)..=(options, u64::MAX)).next();
         first.map(|((_, turn), id)| TemplateTurn { turn: *turn, id: *id })

@@ -1,10 +1,11 @@
 //! Keeps data that arrived before its template, until the template arrives or for a bounded time.
 //!
-//! The module does not read the data and counts nothing for the exporter: it returns the number of bytes it gave up. An empty
-//! set is not kept. The time for keeping, giving up and taking out one set does not depend on the number of waiting sets.
+//! The module does not read the data and counts nothing for the exporter: it returns the number of bytes that it
+//! discarded. An empty set is not stored. The time to store or remove one set grows only with the logarithm of the
+//! number of waiting sets.
 //!
-//! Invariant: `bytes` is the sum of the kept sets, `blocks` the memory of their blocks, and every message in `messages` has at
-//! least one set in `sets`.
+//! Invariant: `bytes` is the total length of the stored sets, `blocks` the memory of their blocks, and every message in
+//! `messages` has at least one set in `sets`.
 
 use super::draft::MessageTime;
 use super::memory::{block_bytes, map_memory_bytes};
@@ -58,7 +59,7 @@ pub(super) struct WaitingSets {
 }
 
 impl WaitingSets {
-    /// Returns the memory of all sets.
+    /// Returns the memory of all sets, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.blocks
             + map_memory_bytes::<u64, WaitingSet>(self.sets.len())
@@ -66,8 +67,8 @@ impl WaitingSets {
             + map_memory_bytes::<u64, MessageWithSets>(self.messages.len())
     }
 
-    /// Keeps a set within `room` bytes of memory. Returns how many bytes were given up for it. If the set is
-    /// too large, this includes its own bytes.
+    /// Stores a set, and discards the oldest sets while all sets take more than `room` bytes of memory. Returns how
+    /// many bytes were discarded. If the new set is too large, this includes its own bytes.
     pub(super) fn store_waiting_set(
         &mut self,
         template: u16,
@@ -81,11 +82,11 @@ impl WaitingSets {
         self.sets.insert(self.came, WaitingSet { template, bytes: bytes.into(), message: message.number });
         self.by_template.insert((template, self.came));
         self.messages.entry(message.number).or_insert(MessageWithSets { message, sets: 0 }).sets += 1;
-        // The new set is kept first and may be given up at once: a set larger than the whole room goes
-        // through the same accounts as any other.
+        // The new set is stored first and may be discarded at once, so a set larger than the whole room is
+        // counted like any other.
         let mut given_up = 0;
         while self.memory_bytes() > room
-            && let Some(bytes) = self.give_up_oldest_set()
+            && let Some(bytes) = self.discard_oldest_waiting_set()
         {
             given_up += bytes;
         }
@@ -97,7 +98,7 @@ impl WaitingSets {
         let mut given_up = 0;
         // Messages are numbered in order of arrival, so the first is the oldest.
         while self.messages.first_key_value().is_some_and(|(_, of)| of.message.at_ns < oldest_ns)
-            && let Some(bytes) = self.give_up_oldest_set()
+            && let Some(bytes) = self.discard_oldest_waiting_set()
         {
             given_up += bytes;
         }
@@ -105,7 +106,7 @@ impl WaitingSets {
     }
 
     /// Discards all waiting sets. Returns how many bytes they had.
-    pub(super) fn give_up_all_sets(&mut self) -> usize {
+    pub(super) fn discard_all_waiting_sets(&mut self) -> usize {
         let given_up = self.bytes;
         // The numbers continue, so that no set gets the number of an earlier one.
         *self = Self { came: self.came, ..Self::default() };
@@ -113,12 +114,12 @@ impl WaitingSets {
     }
 
     /// Discards the set that waits longest. Returns how many bytes it had; `None` if no set waits.
-    pub(super) fn give_up_oldest_set(&mut self) -> Option<usize> {
+    pub(super) fn discard_oldest_waiting_set(&mut self) -> Option<usize> {
         let came = *self.sets.keys().next()?;
         self.remove_waiting_set(came).map(|set| set.bytes.len())
     }
 
-    /// Gives out the first set that waits for a template.
+    /// Removes and returns the first set that waits for a template; `None` if no set waits for it.
     pub(super) fn take_ready_set(&mut self, template: u16) -> Option<ReadySet> {
         let first = self.by_template.range((template, 0)..=(template, u64::MAX)).next();
         self.remove_waiting_set(first.map(|(_, came)| *came)?)
@@ -132,21 +133,23 @@ impl WaitingSets {
         let of = self.messages.get_mut(&set.message)?;
         of.sets -= 1;
         let ready = ReadySet { bytes: set.bytes, message: of.message, is_last: of.sets == 0 };
-        // A message without waiting sets leaves, so the first message is always the oldest that waits.
+        // A message without waiting sets is removed, so the first message is always the oldest that waits.
         if ready.is_last {
             self.messages.remove(&set.message);
         }
         Some(ready)
     }
 
-    /// Sets the number up to which a message was read.
+    /// Sets the sequence number after the units of a message that could be read. Does nothing if no set
+    /// of the message waits.
     pub(super) fn set_message_end(&mut self, message: u64, end: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = end;
         }
     }
 
-    /// Moves the end of a message after one of its sets was read: the waiting sets move by that many units.
+    /// Moves the end of a message after one of its sets was read. The sets of the message that still wait
+    /// begin after these units.
     pub(super) fn advance_message_end(&mut self, message: u64, units: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = of.message.end.wrapping_add(units);
@@ -199,6 +202,9 @@ mod tests {
         for number in 0..9 {
             waiting.store_waiting_set(256, &[1], message(number), usize::MAX);
         }
-        assert_eq!((waiting.expire_waiting_sets(4), waiting.bytes, waiting.give_up_all_sets()), (4, 5, 5));
+        assert_eq!(
+            (waiting.expire_waiting_sets(4), waiting.bytes, waiting.discard_all_waiting_sets()),
+            (4, 5, 5)
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! Writes the exporter's own records: templates, the meaning of our own elements, names of interfaces, sampling, the ledger.
+//! Writes the exporter's own records: templates, the meaning of our own elements, names of
+//! interfaces, sampling, the ledger.
 //!
-//! Options records count in IPFIX sequence numbers, templates do not; [`OpenRecordKind`] says which is which.
+//! Options records count in IPFIX sequence numbers, templates do not; [`OpenRecordKind`] distinguishes the two.
 
 use super::MessageSink;
 use super::open::{OpenMessage, OpenRecordKind, RecordToAdd};
@@ -13,13 +14,13 @@ use crate::ledger::MeterLedger;
 use crate::membership::GroupMembership;
 use crate::narrow::{fitting_u8, fitting_u16};
 
-/// An interface that records refer to.
+/// An interface to which records refer by its index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnouncedInterface {
     /// Index of the interface in the kernel, as in [`FlowRecord::input`](crate::FlowRecord::input).
     pub index: u32,
     pub name: String,
-    /// Description by the user.
+    /// Description of the interface, as the user gave it.
     pub description: String,
 }
 
@@ -68,8 +69,8 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     let nine = format == ExportFormat::NetFlow9;
     let name = if nine { NAME_FIELD_BYTES } else { VARIABLE_LENGTH };
     let description = if nine { DESCRIPTION_FIELD_BYTES } else { VARIABLE_LENGTH };
-    // Sampling is sent twice: older readers know the plain interval (34, 35), newer ones the selector (304 to 306). METERING,
-    // RELIABILITY and EXPORTING are the statistics that RFC 7011 section 4 asks for.
+    // Sampling is sent twice: older readers know the plain interval (34, 35), newer ones the selector (304 to 306).
+    // METERING, RELIABILITY and EXPORTING are the statistics that RFC 7011 section 4 asks for.
     let mut templates: Vec<_> = [
         (id::INTERFACES_TEMPLATE, iana_fields(&[(10, 4), (82, name), (83, description)])),
         (id::SAMPLING_TEMPLATE, iana_fields(&[(149, 4), (34, 4), (35, 1), (304, 2), (305, 4), (306, 4)])),
@@ -80,7 +81,7 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     .into_iter()
     .map(|(id, fields)| OptionsTemplate { id, scopes: 1, fields })
     .collect();
-    // NetFlow 9 cannot name elements of an enterprise, so it has neither our ledger nor their types.
+    // NetFlow 9 cannot name elements of an enterprise, so it has neither our ledger nor the types of our elements.
     if !nine {
         let mut fields = iana_fields(&[(143, 4), (323, 8)]);
         fields.extend(LEDGER_ACCOUNTS.iter().map(|account| packetrig_field(account.id, 8)));
@@ -230,7 +231,7 @@ fn write_sampling_options(
     });
 }
 
-/// Writes the ledger: the statistics of RFC 7011 section 4 and, in IPFIX, all accounts.
+/// Writes the ledger: the statistics of RFC 7011 section 4 and, in IPFIX, all counts of the ledger.
 pub(super) fn write_statistics(
     open: &mut OpenMessage,
     format: ExportFormat,
@@ -245,7 +246,8 @@ pub(super) fn write_statistics(
     // Records that were left to another meter are missing on purpose: that meter sends them.
     let mut lost = export.queue_dropped;
     lost.add_records(export.refused);
-    // Element 135 counts packets lost before metering: in the driver, in the ring, and for lack of a place in the table.
+    // Element 135 counts packets lost before metering: in the driver, in the ring, and for lack of a
+    // place in the table.
     let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0) + packets.untracked;
     let standard: [(u16, &[u64]); 3] = [
         (id::METERING_TEMPLATE, &[export.message_bytes, export.messages, export.sent.records]),
@@ -298,8 +300,8 @@ fn write_numbers(
     });
 }
 
-/// Returns the part of a text that is sent, cut between two characters: half a character would not be UTF-8,
-/// which RFC 7011 asks for.
+/// Returns the beginning of a text, at most `DESCRIPTION_FIELD_BYTES` bytes. It is cut between two characters: half a
+/// character would not be UTF-8, which RFC 7011 asks for.
 fn cut_text(text: &str) -> &str {
     &text[..text.floor_char_boundary(usize::from(DESCRIPTION_FIELD_BYTES))]
 }
@@ -308,7 +310,7 @@ fn text_length(value: &str, fixed: Option<usize>) -> usize {
     fixed.unwrap_or_else(|| 1 + cut_text(value).len())
 }
 
-/// Writes a text with its length, or in a field of fixed length, filled with zeros.
+/// Writes a text with its length in front or, if `fixed` is given, filled with zeros up to this length.
 fn write_text(value: &str, fixed: Option<usize>, out: &mut Vec<u8>) {
     match fixed {
         None => {

@@ -12,7 +12,7 @@ use crate::ledger::{CarriedRecords, MeterLedger};
 use crate::membership::GroupMembership;
 use crate::record::FlowRecord;
 
-/// Makes messages of records.
+/// Encodes flow records as export messages.
 #[derive(Debug)]
 pub struct MessageExporter {
     options: ExportOptions,
@@ -26,7 +26,7 @@ enum ExporterFormat {
     Five(Box<NetflowFiveMessage>),
 }
 
-/// The formats that are made of sets.
+/// State for the formats that consist of sets: IPFIX and NetFlow 9.
 #[derive(Debug)]
 struct SetBasedFormats {
     open: OpenMessage,
@@ -42,7 +42,7 @@ struct TemplateAnnouncement {
 }
 
 impl MessageExporter {
-    /// An exporter at the beginning of its session.
+    /// Creates an exporter for a new transport session.
     pub fn new(options: ExportOptions) -> Self {
         let inner = match options.format {
             ExportFormat::NetFlow5 => ExporterFormat::Five(Box::new(NetflowFiveMessage::new(&options))),
@@ -60,9 +60,10 @@ impl MessageExporter {
         Self { options, inner, statistics_ns: None }
     }
 
-    /// Adds a record: one record of both directions, or one for each direction that had packets.
+    /// Adds a record to the open message: as one record of both directions, or as one record for each
+    /// direction that had packets.
     pub fn add_record(&mut self, record: &FlowRecord, now_ns: u64, sink: &mut impl MessageSink) {
-        // NetFlow cannot say that two counts are of opposite directions: its biflows leave as two records.
+        // NetFlow cannot state two directions in one record: its biflows are sent as two records.
         if self.options.biflow && self.options.format.has_biflow() {
             let carried = CarriedRecords { records: 1, packets: record.packets(), bytes: record.bytes() };
             self.encode_record(record, carried, now_ns, sink);
@@ -103,7 +104,7 @@ impl MessageExporter {
         }
     }
 
-    /// Hands out what is due: the templates, and the message that has waited long enough.
+    /// Writes the templates if they are due, and passes the open message to `sink` if it has waited for `flush_after`.
     pub fn send_due_messages(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match &mut self.inner {
             ExporterFormat::Five(five) if self.options.is_flush_due(five.opened_ns(), now_ns) => {
@@ -119,7 +120,7 @@ impl MessageExporter {
         }
     }
 
-    /// Returns whether the ledger is due. NetFlow 5 has no place for it.
+    /// Returns whether it is time to send the ledger again; never for NetFlow 5, which cannot carry it.
     pub fn is_statistics_due(&self, now_ns: u64) -> bool {
         let every = self.options.statistics_every.as_u64();
         matches!(self.inner, ExporterFormat::Sets(_))
@@ -143,7 +144,7 @@ impl MessageExporter {
         }
     }
 
-    /// Hands out the message that is not full yet.
+    /// Passes the open message to `sink`, although it is not full yet.
     pub fn flush_message(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match &mut self.inner {
             ExporterFormat::Five(five) => five.seal_message(now_ns, sink),
@@ -173,14 +174,15 @@ impl MessageExporter {
         }
     }
 
-    /// Gives a sequence number of this connection to a message that the last connection did not take.
+    /// Writes a sequence number of the present connection into a message that the last connection did not accept.
+    /// `step` is the number by which the message advances the sequence number.
     pub fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             sets.open.renumber_message(message, step);
         }
     }
 
-    /// Returns the records in the message that is not handed out yet.
+    /// Returns the counts of the flow records in the open message.
     pub fn waiting_records(&self) -> CarriedRecords {
         match &self.inner {
             ExporterFormat::Five(five) => five.carried_records(),
@@ -188,7 +190,7 @@ impl MessageExporter {
         }
     }
 
-    /// Returns the records that the format cannot carry: in NetFlow 5 everything but IPv4.
+    /// Returns the counts of the records that the format cannot carry: in NetFlow 5 everything but IPv4.
     pub fn unfit_records(&self) -> CarriedRecords {
         match &self.inner {
             ExporterFormat::Five(five) => five.unfit_records(),

@@ -1,7 +1,8 @@
-//! NetFlow 5: up to 30 lines of 48 bytes, IPv4 only, one direction, times in milliseconds since the exporter began.
+//! NetFlow 5: a message has up to 30 records of 48 bytes, which are called lines here. It has IPv4 only, one direction
+//! in a record, and times in milliseconds since the exporter began.
 //!
 //! Counts of a line have 32 bits: a larger count takes several lines. Times have 32 bits, too. So a message states a
-//! beginning from which all its times can be expressed. The beginning moves only if a record starts before it, or
+//! start time from which all its times can be expressed. The start time moves only if a record starts before it, or
 //! ends more than 49 days after it.
 
 use super::open::low_u32;
@@ -18,7 +19,8 @@ const HEADER: usize = 24;
 const RECORD_BYTES: usize = 48;
 const MAX_LINES: usize = 30;
 const NANOS_PER_MS: u64 = 1_000_000;
-/// The exporter claims to have begun an hour before its first record, so that older records that come later fit, too.
+/// The exporter claims to have begun an hour before its first record, so that the times of older records that come
+/// later can be expressed, too.
 const CLAIMED_UPTIME_MS: u64 = 3_600_000;
 
 /// The message being filled.
@@ -84,22 +86,22 @@ impl NetflowFiveMessage {
         }
         let first_ms = record.forward.first_ns / NANOS_PER_MS;
         if !self.can_express_times(record) {
-            // All lines of a message share its beginning, so the open message must be sent
-            // before the beginning moves.
+            // All lines of a message share its start time, so the open message must be sent before
+            // the start time moves.
             self.seal_message(now_ns, sink);
             self.began_ms = Some(first_ms.saturating_sub(CLAIMED_UPTIME_MS));
             self.newest_ms = 0;
         }
         let half = record.forward;
         let most = u64::from(u32::MAX);
-        // The bytes decide mostly: at 1500 bytes a packet they overflow 1500 times as early as the packets.
+        // Usually the bytes decide: at 1500 bytes a packet, they overflow 1500 times as early as the packets.
         let lines = half.packets.div_ceil(most).max(half.bytes.div_ceil(most)).max(1);
         for line in 0..lines {
             let part = CarriedRecords {
                 // The lines are one record of the table, so the ledger counts it once.
                 records: if line == 0 { carried.records } else { 0 },
-                packets: line_share_of_count(half.packets, line, lines),
-                bytes: line_share_of_count(half.bytes, line, lines),
+                packets: count_for_line(half.packets, line, lines),
+                bytes: count_for_line(half.bytes, line, lines),
             };
             self.add_line(record, part, now_ns, sink);
         }
@@ -115,7 +117,7 @@ impl NetflowFiveMessage {
         })
     }
 
-    /// Converts a time to milliseconds since the start time, if 32 bits can hold that.
+    /// Converts a time to milliseconds since the start time; `None` if 32 bits cannot hold the result.
     fn uptime_ms(&self, at_ms: u64) -> Option<u32> {
         u32::try_from(at_ms.checked_sub(self.began_ms.unwrap_or(0))?).ok()
     }
@@ -200,7 +202,8 @@ impl NetflowFiveMessage {
     }
 }
 
-/// Returns the part of a count that goes into one of several lines: the parts differ by one at most and add up to the whole.
-fn line_share_of_count(whole: u64, line: u64, lines: u64) -> u64 {
+/// Returns the part of a count that goes into one of several lines: the parts differ by one at most and add
+/// up to the whole.
+fn count_for_line(whole: u64, line: u64, lines: u64) -> u64 {
     whole / lines + u64::from(line < whole % lines)
 }

@@ -9,7 +9,7 @@ use crate::ledger::CarriedRecords;
 use crate::narrow::fitting_u16;
 
 const IPFIX_HEADER: usize = 16;
-const NINE_HEADER: usize = 20;
+const NETFLOW9_HEADER_BYTES: usize = 20;
 const SET_HEADER: usize = 4;
 
 /// Kind of a record in a message.
@@ -58,8 +58,8 @@ pub(super) struct OpenMessage {
 
 impl OpenMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
-        // The upper bound is the largest value of IPFIX's length field. The lower one leaves room for any template and any
-        // record, because neither may be split over two messages.
+        // The upper bound is the largest value of IPFIX's length field. The lower one leaves room for any template and
+        // any record, because neither may be split over two messages.
         let limit = options.message_bytes.clamp(ExportOptions::LEAST_BYTES, usize::from(u16::MAX));
         let mut open = Self {
             format: options.format,
@@ -80,33 +80,33 @@ impl OpenMessage {
         open
     }
 
-    /// Returns the counts of its flow records.
+    /// Returns the counts of the flow records in the message.
     pub(super) const fn carried_records(&self) -> CarriedRecords {
         self.carried
     }
 
-    /// Returns whether it has no records.
+    /// Returns whether the message has no records.
     pub(super) const fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Time of its first record.
+    /// Returns the time at which the first record was added.
     pub(super) const fn opened_ns(&self) -> u64 {
         self.opened_ns
     }
 
-    /// Number of messages handed out, modulo 2^32.
+    /// Returns the number of messages passed to a sink, modulo 2^32.
     pub(super) const fn message_count(&self) -> u32 {
         self.messages
     }
 
-    /// An empty message that continues the numbers of this one.
+    /// Creates an empty message that continues the sequence and message numbers of this one.
     pub(super) fn with_same_numbers(&self, options: &ExportOptions) -> Self {
         let Self { sequence, messages, begun_ns, .. } = *self;
         Self { sequence, messages, begun_ns, ..Self::new(options) }
     }
 
-    /// Continues the numbers of another message.
+    /// Continues the sequence and message numbers of another message.
     pub(super) const fn continue_sequence_numbers(&mut self, other: &Self) {
         self.sequence = other.sequence;
         self.messages = other.messages;
@@ -118,7 +118,7 @@ impl OpenMessage {
         self.sequence = 0;
     }
 
-    /// Gives a sequence number of the new connection to a message that the last connection did not take.
+    /// Writes a sequence number of the new connection into a message that the last connection did not accept.
     pub(super) fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         // Only IPFIX is renumbered: NetFlow 9 uses UDP, which has no connection to lose.
         if let Some(field) = message.get_mut(8..12).filter(|_| self.format == ExportFormat::Ipfix) {
@@ -127,7 +127,8 @@ impl OpenMessage {
         self.sequence = self.sequence.wrapping_add(step);
     }
 
-    /// Adds a record, in a new message if it does not fit this one. `write` must append as many bytes as `record` says.
+    /// Adds a record, in a new message if the open one has no room for it. `write` must append as many
+    /// bytes as `record` says.
     pub(super) fn add_record(
         &mut self,
         record: RecordToAdd,
@@ -166,12 +167,13 @@ impl OpenMessage {
         if self.set.is_some_and(|open| open.id == id) {
             return self.buffer.len() + length + self.padding_len(open_bytes + length);
         }
-        // A record of another set pads the open set first, then adds a new header. Headers are a multiple of four themselves.
+        // A record of another set pads the open set first, then adds a new header. Headers are a
+        // multiple of four themselves.
         self.buffer.len() + self.padding_len(open_bytes) + SET_HEADER + length + self.padding_len(length)
     }
 
-    /// Returns the padding of a set. RFC 3954 section 5.3: sets of NetFlow 9 end on multiples of four bytes. IPFIX
-    /// leaves that to the exporter.
+    /// Returns the padding of a set. RFC 3954 section 5.3: sets of NetFlow 9 end on multiples of four bytes. In IPFIX,
+    /// padding is optional, and none is written.
     const fn padding_len(&self, set: usize) -> usize {
         match self.format {
             ExportFormat::NetFlow9 => set.next_multiple_of(4) - set,
@@ -187,14 +189,14 @@ impl OpenMessage {
         self.buffer[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// Hands out the message if there is anything in it.
+    /// Completes the message, passes it to `sink` and begins a new one. Does nothing if the message is empty.
     pub(super) fn seal_message(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if self.is_empty() {
             return;
         }
         self.close_set();
-        // RFC 7011 section 3.1 numbers data records, options among them, but not templates; RFC 3954 section 5.1 numbers
-        // packets. A collector that sees any other step reports a loss.
+        // RFC 7011 section 3.1 numbers data records, options among them, but not templates; RFC 3954 section 5.1
+        // numbers packets. A collector that sees any other step reports a loss.
         let step = if self.format == ExportFormat::Ipfix { self.data_records } else { 1 };
         self.write_header(now_ns);
         sink.on_message(ExportMessage {
@@ -209,7 +211,7 @@ impl OpenMessage {
     }
 
     fn clear(&mut self) {
-        let header = if self.format == ExportFormat::Ipfix { IPFIX_HEADER } else { NINE_HEADER };
+        let header = if self.format == ExportFormat::Ipfix { IPFIX_HEADER } else { NETFLOW9_HEADER_BYTES };
         self.buffer.clear();
         self.buffer.resize(header, 0);
         self.set = None;

@@ -22,18 +22,19 @@ impl ExportFormat {
         }
     }
 
-    /// Returns whether its messages state their length, so that they can follow each other in a stream or a file.
+    /// Returns whether messages of the format state their length, so that they can follow each other in a
+    /// stream or a file.
     pub const fn states_message_length(self) -> bool {
         matches!(self, Self::Ipfix)
     }
 
-    /// Returns whether one of its records can hold both directions (RFC 5103).
+    /// Returns whether one record of the format can hold both directions (RFC 5103).
     pub(crate) const fn has_biflow(self) -> bool {
         matches!(self, Self::Ipfix)
     }
 }
 
-/// Interval at which templates are repeated.
+/// When templates are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateRefresh {
     /// Templates are repeated, because datagrams get lost and collectors restart.
@@ -53,41 +54,42 @@ pub struct ExportOptions {
     pub format: ExportFormat,
     /// Observation domain; for NetFlow 9 the source ID, for NetFlow 5 the type and number of the engine.
     pub domain: u32,
-    /// Greatest length of a message.
+    /// Maximum length of a message, in bytes.
     pub message_bytes: usize,
-    /// True for both directions in one record, if the format can. Otherwise they are two records.
+    /// True to write both directions into one record, if the format can. Otherwise each direction is a
+    /// record of its own.
     pub biflow: bool,
     /// Interval at which templates, names and sampling are repeated.
     pub refresh: TemplateRefresh,
     /// Interval at which the ledger is sent.
     pub statistics_every: Nanos,
-    /// Time for which a record waits for further records to fill its message.
+    /// Maximum time for which a record waits for further records to fill its message.
     pub flush_after: Nanos,
     /// Sampling interval: one of this many packets is metered; 1: all.
     pub sampling: u32,
     /// True if records contain the history of their flows, as a group of meters needs it. Only
     /// [IPFIX](ExportFormat::Ipfix) with both directions in one record can carry it.
     pub has_history: bool,
-    /// True if records may have fields of other exporters, which then have templates of their own.
+    /// True if records may have fields of other exporters. Records with such fields have templates of their own.
     pub has_routes: bool,
     /// Names of the interfaces that records refer to.
     pub interfaces: Vec<AnnouncedInterface>,
 }
 
 impl ExportOptions {
-    /// Message length that fits 1500 bytes of IP, over IPv4 or IPv6.
+    /// Message length with which an IP packet has at most 1500 bytes, over IPv4 or IPv6.
     pub const DATAGRAM_BYTES: usize = 1500 - 40 - 8;
     /// Message length for streams and files.
     pub const STREAM_BYTES: usize = 16_384;
-    /// Shortest message limit: a message has room for any template and the longest record.
+    /// Minimum of the message length: a message must have room for any template and the longest record.
     pub(crate) const LEAST_BYTES: usize = 512;
 
-    /// Returns whether a message that was opened at `opened_ns` has waited long enough.
+    /// Returns whether a message that was opened at `opened_ns` has waited for `flush_after`.
     pub(crate) const fn is_flush_due(&self, opened_ns: u64, now_ns: u64) -> bool {
         now_ns.saturating_sub(opened_ns) >= self.flush_after.as_u64()
     }
 
-    /// Default interval of templates over UDP.
+    /// Default interval at which templates are repeated over UDP.
     pub const DEFAULT_UDP_REFRESH: TemplateRefresh =
         TemplateRefresh::Every { time: Nanos::from_secs(10), messages: 4096 };
 }

@@ -1,4 +1,5 @@
-//! Parts of templates. A section is some fields and the code that writes them, side by side, so that they cannot disagree.
+//! Sections, of which templates consist. A section has some fields and the code that writes them, side by side, so
+//! that they cannot disagree.
 //!
 //! A direction without packets gets the time of the other one, because no reader understands a missing time;
 //! its count of packets is 0.
@@ -18,11 +19,11 @@ pub(crate) const REVERSE_ENTERPRISE: u32 = 29305;
 /// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SectionField {
-    /// Number of its element.
+    /// Number of the element.
     pub(crate) id: u16,
     /// Enterprise that defines the element; 0 is IANA.
     pub(crate) enterprise: u32,
-    /// Length of its values; 65 535 means that each value states its own.
+    /// Length of a value in bytes; 65 535 means that each value states its own length.
     pub(crate) length: u16,
 }
 
@@ -49,11 +50,11 @@ pub(crate) mod own {
     pub(crate) const THIRD_TTL: u16 = 8;
     /// The group of the meter that made the record, a hash of its name: 64 bits.
     pub(crate) const GROUP_ELEMENT: u16 = 9;
-    /// The number of that meter in its group: 32 bits.
+    /// The number of the meter in its group: 32 bits.
     pub(crate) const METER_ELEMENT: u16 = 10;
-    /// Index of the meter's interface, in their order: 16 bits.
+    /// Index of the interface in the meter's list of interfaces: 16 bits.
     pub(crate) const INTERFACE_INDEX_ELEMENT: u16 = 11;
-    /// The term in which a meter is the active one of its group, or 0: 64 bits.
+    /// The term in which a meter is the active one of its group; 0 for a standby: 64 bits.
     pub(crate) const TERM_ELEMENT: u16 = 29;
     /// Time of the meter's last change of role, nanoseconds since 1970: 64 bits.
     pub(crate) const ROLE_SINCE_ELEMENT: u16 = 30;
@@ -61,11 +62,11 @@ pub(crate) mod own {
     pub(crate) const SILENCE_TIME_ELEMENT: u16 = 31;
     /// Time from which the meter has exported its kept records, nanoseconds since 1970: 64 bits.
     pub(crate) const REPLAY_FROM: u16 = 32;
-    /// Number of kept records that it exported then: 64 bits.
+    /// Number of kept records that the meter exported when it became active: 64 bits.
     pub(crate) const REPLAYED_RECORDS_ELEMENT: u16 = 33;
-    /// Packets of its copy of the link: 64 bits.
+    /// Packets that the meter saw on its copy of the link: 64 bits.
     pub(crate) const COPY_PACKETS_ELEMENT: u16 = 34;
-    /// History of the flow by its meter, see [`FlowHistory`](crate::FlowHistory): bytes.
+    /// History of the flow as its meter followed it, see [`FlowHistory`](crate::FlowHistory): bytes.
     pub(crate) const HISTORY_ELEMENT: u16 = 41;
     /// True if packets were merged before the meter and counted as one: boolean.
     pub(crate) const MERGED_ELEMENT: u16 = 60;
@@ -103,7 +104,7 @@ pub(crate) mod own {
     ];
 }
 
-/// Some fields and the code that writes them.
+/// Some fields of a template, and the code that writes their values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TemplateSection {
     pub(crate) fields: &'static [SectionField],
@@ -111,7 +112,7 @@ pub(crate) struct TemplateSection {
 }
 
 impl TemplateSection {
-    /// Returns the bytes of a record that its fields of fixed length take.
+    /// Returns how many bytes of a record the section's fields of fixed length take.
     pub(crate) fn fixed_length(&self) -> usize {
         self.fields
             .iter()
@@ -189,7 +190,7 @@ section!(OWN, "Fields for which IANA has no element.", |record, out| {
     0 @ENTERPRISE_NUMBER #MERGED_ELEMENT 1: out.put_u8(if record.merged { 1 } else { 2 });
 });
 
-/// Returns the bytes that the history of a record takes, its length bytes included.
+/// Returns how many bytes the history of a record takes, its length bytes included.
 pub(super) fn history_track_length(record: &FlowRecord) -> usize {
     LONG_LENGTH_FIELD_BYTES + record_history(record).encode_track().len()
 }
@@ -206,8 +207,8 @@ fn write_history_track(record: &FlowRecord, out: &mut Vec<u8>) {
     out.put_bytes(&track);
 }
 
-/// Fields that identify which packets of the flow the record has, for a meter of a group. They are not made by the macro,
-/// because the last field states its own length.
+/// Fields that identify which packets of the flow the record has, for a meter of a group. They are not made by the
+/// macro, because the last field states its own length.
 pub(crate) const HISTORY_SECTION: TemplateSection = TemplateSection {
     fields: &[
         packetrig_field(own::GROUP_ELEMENT, 8),
@@ -303,7 +304,8 @@ const fn reverse_or_forward(record: &FlowRecord) -> &FlowHalf {
     if record.reverse.packets == 0 { &record.forward } else { &record.reverse }
 }
 
-/// Returns element 351: its first byte is the kind of the other bytes; 1 is VXLAN. 0 for any other tunnel.
+/// Returns the value of element 351: its first byte is the kind of segment (1 is VXLAN), the others are the number. 0
+/// for any other tunnel.
 const fn segment_id(record: &FlowRecord) -> u64 {
     match record.key.tunnel {
         TunnelKind::Vxlan => 1 << 56 | record.key.tunnel_id as u64,

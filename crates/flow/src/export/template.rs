@@ -64,13 +64,13 @@ impl RecordShape {
         Self { v6: !key.is_ipv4(), icmp: is_icmp(key.protocol) || record.icmp != 0, layers, routed }
     }
 
-    /// The shape without the fields that only other exporters know.
+    /// Returns the shape without the fields that only other exporters know.
     #[must_use]
     pub const fn without_routes(self) -> Self {
         Self { routed: false, ..self }
     }
 
-    /// Returns its index among all shapes.
+    /// Returns the index of the shape among all shapes.
     pub const fn index(self) -> usize {
         self.v6 as usize + 2 * self.icmp as usize + 4 * self.layers as usize + 12 * self.routed as usize
     }
@@ -81,14 +81,14 @@ impl RecordShape {
         biflow: bool,
         has_history: bool,
     ) -> Vec<TemplateSection> {
-        // The other direction comes first: some readers take its elements for elements of the forward
-        // direction. If an element occurs twice, they use the last one.
+        // The reverse direction comes first: some readers take its elements for elements of the forward direction. If
+        // an element occurs twice, they use the last one.
         let mut sections = if biflow { vec![section::BACK] } else { Vec::new() };
         sections.push(section::TIMES);
         sections.push(if self.v6 { section::ADDRESSES_V6 } else { section::ADDRESSES_V4 });
         sections.push(section::COMMON);
         if self.icmp {
-            // NetFlow 9 has one number for both.
+            // NetFlow 9 has one element for both versions of ICMP.
             let own = self.v6 && format == ExportFormat::Ipfix;
             sections.push(if own { section::ICMP_V6 } else { section::ICMP_V4 });
         }
@@ -116,7 +116,7 @@ impl RecordShape {
 #[derive(Clone, Debug)]
 pub struct ExportTemplate {
     pub id: u16,
-    /// Bytes of its records in fields of fixed length.
+    /// Bytes of a record in the fields of fixed length.
     fixed_length: usize,
     has_track: bool,
     sections: Vec<TemplateSection>,
@@ -144,17 +144,17 @@ impl ExportTemplate {
         made.collect()
     }
 
-    /// Returns its fields, in order.
+    /// Returns the fields of the template, in order.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &section::SectionField> {
         self.sections.iter().flat_map(|section| section.fields)
     }
 
-    /// Returns the bytes that a record takes.
+    /// Returns how many bytes a record takes with this template.
     pub fn record_length(&self, record: &FlowRecord) -> usize {
         self.fixed_length + if self.has_track { section::history_track_length(record) } else { 0 }
     }
 
-    /// Appends a record, [that many](Self::record_length) bytes.
+    /// Appends a record, which takes as many bytes as [`Self::record_length`] says.
     pub fn encode_record(&self, record: &FlowRecord, out: &mut Vec<u8>) {
         for section in &self.sections {
             (section.write)(record, out);

@@ -1,4 +1,4 @@
-//! Appends big-endian numbers to a message. The room is reserved beforehand, so nothing is allocated.
+//! Appends big-endian numbers to a message. The memory of the message is reserved beforehand, so nothing is allocated.
 
 pub(crate) trait ValueWriter {
     /// Appends bytes without a change.
@@ -43,8 +43,8 @@ const SECOND: u64 = 1_000_000_000;
 /// Converts nanoseconds since 1970 to NTP time: seconds since 1900, and a fraction in units of 2^-32 s. Seconds count
 /// modulo 2^32, as they do in NTP from 2036 on.
 pub(crate) const fn encode_ntp(ns: u64) -> u64 {
-    // The fraction is rounded up: a unit is 0.23 ns, so readers that truncate to whole nanoseconds get the
-    // same ones back. Rounded down, they would mostly get one less.
+    // The fraction is rounded up: a unit is 0.23 ns, so readers that truncate to whole nanoseconds get the original
+    // number back. Rounded down, they would usually get one nanosecond less.
     let fraction = ((ns % SECOND) << 32).div_ceil(SECOND);
     (ns / SECOND + NTP_EPOCH_OFFSET_S) << 32 | fraction
 }

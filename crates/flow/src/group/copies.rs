@@ -1,34 +1,36 @@
 //! Detects that packets which arrived at another member did not arrive at this one: its copy of the link is or was cut.
 //!
-//! Two members that see the same packets have counts with a constant difference. Each member reads its count at its own times,
-//! perhaps late, so a count comes with two times ([`PacketCount`]). They bound the difference:
+//! Two members that see the same packets have counts with a constant difference. Each member reads its count at its own
+//! times, perhaps late, so a count comes with two times ([`PacketCount`]). They bound the difference:
 //!
 //! ```text
 //!  own count taken before the other's    other - own: at most as large as it looks     the difference is `most` at most
 //!  own count taken after the other's     other - own: at least as large as it looks    the difference is `least` at least
 //! ```
-//! Without a loss, `least <= most` for any two pairs of counts, however late they were taken. So `least > most` proves a loss. A short
-//! cut is noticed, too, when packets arrive again. A thread without a processor for a while never looks like a cut.
+//! Without a loss, `least <= most` for any two pairs of counts, however late they were taken. So `least > most`
+//! proves a loss. A short cut is noticed, too, when packets arrive again. A thread that does not run for a while
+//! never looks like a cut.
 
 use super::Advertisement;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Longest delay between the copies of one packet.
+/// Largest difference between the times at which two members receive the copies of one packet.
 const MAX_COPY_DELAY: Nanos = Nanos::from_millis(20);
-/// Longest delay of the fastest advertisements in the network. The ages in an advertisement include any longer delay.
+/// Longest delay in the network that is assumed for an advertisement. The caller adds any
+/// longer delay to [`Advertisement::seen_all_ago`].
 const MAX_NETWORK_DELAY: Nanos = Nanos::from_millis(50);
-/// A few packets may be in one copy only, such as packets of the machine at its end: up to `PACKET_TOLERANCE`,
-/// plus one in `TOLERATED_SHARE_DIVISOR`.
+/// Some packets may be in one copy only, such as packets of the machine at the end of that link. A difference of fewer
+/// than `PACKET_TOLERANCE` packets, plus one in `TOLERATED_SHARE_DIVISOR`, is no loss.
 const PACKET_TOLERANCE: i64 = 8;
 const TOLERATED_SHARE_DIVISOR: u64 = 512;
-/// Maximum number of counts of a member that are remembered, and the shortest time between two of them.
+/// Maximum number of counts of a member that are remembered. Two of them are at least `MIN_COUNT_INTERVAL` apart.
 const MAX_REMEMBERED_COUNTS: usize = 128;
 const MIN_COUNT_INTERVAL: Nanos = Nanos::from_millis(10);
-/// Time after which a bound of the difference is replaced, because packets that are in one copy only add up.
+/// Time after which a bound of the difference is replaced: packets that are in one copy only add up over time.
 const BOUND_LIFETIME: Nanos = Nanos::from_secs(5);
 
-/// Number of packets of a copy of the link since the start, and when it was read.
+/// Number of packets of a copy of the link since the meter started, and when the number was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCount {
     pub packets: u64,
@@ -39,7 +41,7 @@ pub struct PacketCount {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct CopyDifferenceWatch {
+pub(super) struct CopyLossDetector {
     own: PacketCount,
     /// Own counts, oldest first.
     earlier: VecDeque<PacketCount>,
@@ -47,11 +49,11 @@ pub(super) struct CopyDifferenceWatch {
     loss: Option<CopyLoss>,
 }
 
-/// Packets that other members have and this member does not.
+/// A loss: packets that other members have seen and this member has not.
 #[derive(Clone, Copy, Debug)]
 struct CopyLoss {
     own_packets: u64,
-    /// True if the other parts of the meter know this.
+    /// True once the other parts of the meter know of the loss.
     is_noted: bool,
 }
 
@@ -69,22 +71,23 @@ struct PeerCopy {
 #[derive(Clone, Copy, Debug)]
 struct CopyDifferenceBound {
     since: MonoTime,
-    /// Own packets when the bound was first known.
+    /// Number of own packets when the bound was first known.
     own_packets: u64,
     packets: i64,
 }
 
-impl CopyDifferenceWatch {
+impl CopyLossDetector {
     pub(super) const fn own_packet_count(&self) -> PacketCount {
         self.own
     }
 
-    /// Returns whether packets were lost, and the coverage does not say so yet or no packets have arrived since.
+    /// Returns whether packets were lost, and either the coverage does not show the loss yet or no
+    /// packets have arrived since.
     pub(super) const fn is_blind(&self) -> bool {
         self.loss.is_some()
     }
 
-    /// Stores the member's packet count and compares it with those of its peers: a shortfall is a loss.
+    /// Stores this member's packet count and compares it with the counts of its peers: a shortfall is a loss.
     pub(super) fn on_own_packet_count(&mut self, count: PacketCount) {
         if count == self.own {
             return;
@@ -102,8 +105,8 @@ impl CopyDifferenceWatch {
         }
     }
 
-    /// Notes that the other parts of the meter know of the loss: it follows all flows again from the beginning.
-    pub(super) fn on_loss_noted(&mut self) {
+    /// Records that the other parts of the meter know of the loss: the meter follows all flows anew.
+    pub(super) fn mark_loss_as_known(&mut self) {
         if let Some(loss) = &mut self.loss {
             loss.is_noted = true;
         }
@@ -138,7 +141,7 @@ impl CopyDifferenceWatch {
     }
 }
 
-/// Adds a count, unless it is hardly later than the last one.
+/// Adds a count, unless it is less than `MIN_COUNT_INTERVAL` later than the last one.
 fn remember_packet_count(counts: &mut VecDeque<PacketCount>, count: PacketCount) {
     if counts.back().is_some_and(|last| count.none_after < last.none_after + MIN_COUNT_INTERVAL) {
         return;
@@ -159,10 +162,10 @@ impl PeerCopy {
         Self { boot, waiting: VecDeque::new(), most: [None; 2] }
     }
 
-    /// Returns whether this own count lacks packets that the other member had counted before.
+    /// Returns whether the own count lacks packets that the other member had counted before.
     fn shows_loss(&mut self, own: &PacketCount) -> bool {
         let before = self.waiting.partition_point(|count| count.none_after + MAX_COPY_DELAY <= own.all_until);
-        // The latest of them has the most packets. Earlier ones would show less.
+        // The latest of these counts has the most packets. Earlier ones would show less.
         let Some(latest) = self.waiting.drain(..before).next_back() else { return false };
         let least = packet_difference(&latest, own);
         self.most.iter().flatten().any(|most| most.is_exceeded(least, own))

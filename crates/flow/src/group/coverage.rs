@@ -1,14 +1,14 @@
-//! Completeness of a meter's records. Without this, a meter that has just started would take over. Its shortened records would
-//! count as exported, and the whole records that a standby kept would be thrown away.
+//! Describes how complete a meter's records are. Without this information, a meter that has just started would take
+//! over. Its shortened records would count as exported, and the whole records that a standby kept would be discarded.
 
-/// Time since which a meter has seen the whole traffic.
+/// Time since which a meter has seen all traffic, and time since which its records are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterCoverage {
     /// The meter has seen all traffic since this time, in nanoseconds since 1970. A restart or a loss of
     /// packets sets a new time.
     pub seen_since_ns: u64,
-    /// Records that leave the table from this time on, less the margin, are whole: their flows began after `seen_since_ns`. `None` as
-    /// long as flows may run that began earlier: the meter is not ready.
+    /// Records that leave the table from this time on, minus the margin, are whole: their flows began after
+    /// `seen_since_ns`. `None` as long as flows may run that began earlier: then the meter is not ready.
     pub complete_from_ns: Option<u64>,
 }
 
@@ -23,16 +23,17 @@ impl MeterCoverage {
 /// have been exported whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExportedSpan {
-    /// [`NO_WHOLE_RECORD`]: the records before the watermark have been exported, but they may lack the beginnings of flows.
+    /// If this is [`NO_WHOLE_RECORD`], the records before the watermark have been exported, but they may lack
+    /// the beginnings of flows.
     pub(super) whole_from_ns: u64,
     pub(super) watermark_ns: u64,
 }
 
-/// Marks exported records if no record among them is known to be complete.
+/// Value of `whole_from_ns` if no exported record is known to be complete.
 pub const NO_WHOLE_RECORD: u64 = u64::MAX;
 
 impl ExportedSpan {
-    /// Returns the span of a member that takes over at `mark`, the span of its predecessor.
+    /// Returns the exported span of a member that takes over. `mark` is the span of its predecessor.
     pub(super) fn for_takeover(mark: Option<Self>, coverage: MeterCoverage) -> Self {
         let watermark_ns = mark.map_or(0, |mark| mark.watermark_ns);
         let whole_from_ns = match (coverage.complete_from_ns, mark) {
@@ -51,8 +52,8 @@ impl ExportedSpan {
         Self { whole_from_ns, watermark_ns }
     }
 
-    /// Returns the known span after `latest` of a trusted member was received. Its watermark may be lower than that of its
-    /// predecessor, and then the lower one is safe.
+    /// Returns the known exported span after a trusted member has advertised the span `latest`. If that member's
+    /// watermark is lower than its predecessor's, the lower one is taken, because it is safe.
     pub(super) fn merge_latest_span(mark: Option<Self>, latest: Self) -> Option<Self> {
         let is_whole = latest.whole_from_ns != NO_WHOLE_RECORD;
         if is_whole && latest.watermark_ns < latest.whole_from_ns {
@@ -66,7 +67,8 @@ impl ExportedSpan {
         Some(Self { whole_from_ns, ..latest })
     }
 
-    /// Returns the end of the span, even while a new active member catches up to its beginning.
+    /// Returns the end of the span. While a new active member still exports records from before `whole_from_ns`, the
+    /// span is empty, and this is its beginning.
     pub(super) const fn end_ns(self) -> u64 {
         if self.watermark_ns > self.whole_from_ns { self.watermark_ns } else { self.whole_from_ns }
     }

@@ -1,19 +1,19 @@
 //! The election of the active member.
 //!
 //! [`GroupElection::on_advertisement`] and the setters only record their arguments. All decisions are made in
-//! [`GroupElection::tick`]. The owner calls it after each of them and at each deadline.
+//! [`GroupElection::tick`]. The caller calls `tick` after each of these functions and at each deadline.
 
-use super::copies::{CopyDifferenceWatch, PacketCount};
+use super::copies::{CopyLossDetector, PacketCount};
 use super::coverage::{ExportedSpan, NO_WHOLE_RECORD};
 use super::peers::PeerTable;
-use super::rank::{is_trusted, takeover_skew, yields_to};
+use super::rank::{is_trusted, must_step_down_for, takeover_skew};
 use super::{
     AdvertisedRole, Advertisement, AdvertisementOutcome, ElectionOptions, GroupPeer, GroupRole, GroupTerm,
     MeterCoverage, OrderedRole, RoleChange, RoleSource,
 };
 use packetrig_units::{MonoTime, Nanos};
 
-/// Actions that the owner must take after a tick.
+/// Actions that the caller must take after a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct ElectionActions {
@@ -31,7 +31,7 @@ pub struct GroupElection {
     ordered: OrderedRole,
     is_ending: bool,
     coverage: MeterCoverage,
-    copies: CopyDifferenceWatch,
+    copies: CopyLossDetector,
     can_export: bool,
     peers: PeerTable,
     /// The latest term that this member was in or knows of.
@@ -41,20 +41,21 @@ pub struct GroupElection {
     /// While standby: the span that the active member has exported. A takeover replays from its end. `None` if no
     /// advertisement came from a member that exports records as whole as this one's.
     mark: Option<ExportedSpan>,
-    /// This member takes over at this time at the earliest: before, it does not know the state of the other members.
+    /// This member takes over at this time at the earliest: before it, the member does not know the
+    /// state of the others.
     listening_until: MonoTime,
     /// Time at which an active member last appeared, left or changed.
     contested_at: MonoTime,
     /// Time of the last advertisement of a ready peer, or of this member's start.
     ready_heard_at: MonoTime,
-    /// Number of the last advertisement.
+    /// Sequence number of this member's last advertisement.
     sequence: u64,
     advertised_at: Option<MonoTime>,
     next_advertisement: MonoTime,
 }
 
 impl GroupElection {
-    /// Creates a member that is a standby. `boot` is a random number of this start.
+    /// Creates a member that is a standby. `boot` is a random number that is drawn at this start.
     pub fn new(options: ElectionOptions, boot: u64, coverage: MeterCoverage, now: MonoTime) -> Self {
         Self {
             options,
@@ -63,7 +64,7 @@ impl GroupElection {
             ordered: OrderedRole::Standby,
             is_ending: false,
             coverage,
-            copies: CopyDifferenceWatch::default(),
+            copies: CopyLossDetector::default(),
             can_export: true,
             peers: PeerTable::default(),
             latest_term: GroupTerm::default(),
@@ -90,18 +91,18 @@ impl GroupElection {
         self.role
     }
 
-    /// Returns whether this member is fit and its records are complete from the point where a
-    /// takeover starts or started.
+    /// Returns whether this member is fit to export, and its records are complete from the watermark at which it took
+    /// over or would take over.
     pub fn is_ready(&self) -> bool {
         self.is_fit_to_export() && self.is_whole()
     }
 
-    /// Returns whether its copy of the link carries packets if the others' do, and its records reach the collector.
+    /// Returns whether the records of this member reach the collector, and its copy of the link is not cut.
     pub const fn is_fit_to_export(&self) -> bool {
         self.can_export && !self.is_blind()
     }
 
-    /// Returns whether packets arrived at another member and not at this one, and the coverage does not show
+    /// Returns whether packets arrived at another member and not at this one, and either the coverage does not show
     /// this yet or no packet has arrived since.
     pub const fn is_blind(&self) -> bool {
         self.copies.is_blind()
@@ -125,15 +126,16 @@ impl GroupElection {
         peer.is_alive(&self.options, now)
     }
 
-    /// Returns the known active member that is not this one. If there are several, the one of the latest term.
+    /// Returns the number of the active member that is not this one; `None` if none is known. If there are several, it
+    /// is the one of the latest term.
     pub fn active_peer(&self, now: MonoTime) -> Option<u32> {
         let latest = self.active_peers(now).max_by_key(|advertisement| advertisement.term);
         latest.map(|advertisement| advertisement.meter)
     }
 
-    /// Returns the time before which everything has been exported, as far as this member knows: by itself if it is
-    /// active, else by the active member. A standby needs no records from before this watermark less the margin. `None`
-    /// if it must keep all.
+    /// Returns the time before which everything has been exported, as far as this member knows: by this member if it is
+    /// active, otherwise by the active member. A standby needs no records from before this watermark minus the margin.
+    /// `None` if it must keep all records.
     pub fn watermark(&self) -> Option<u64> {
         if self.role.is_active() {
             Some(self.exported.watermark_ns)
@@ -142,8 +144,8 @@ impl GroupElection {
         }
     }
 
-    /// Returns the time until which an active member may export without another tick. A process that was
-    /// stopped for longer has been replaced.
+    /// Returns the time until which an active member may export without another tick. If the process is stopped for
+    /// longer, another member may have taken over.
     pub fn export_until(&self) -> MonoTime {
         match (self.role, self.advertised_at) {
             (GroupRole::Active { .. }, Some(at)) => at + self.options.detection_time(),
@@ -151,11 +153,12 @@ impl GroupElection {
         }
     }
 
-    /// Sets how complete the records of this member are. Call this before a watermark that is later than a loss of packets.
+    /// Sets how complete the records of this member are. After a loss of packets, call this before
+    /// setting a later watermark.
     pub fn set_coverage(&mut self, coverage: MeterCoverage) {
         let has_lost = coverage.seen_since_ns > self.coverage.seen_since_ns;
         if has_lost {
-            self.copies.on_loss_noted();
+            self.copies.mark_loss_as_known();
         }
         // A new span begins only at a loss of packets, or if no exported record was complete before: other
         // changes do not concern exported records.
@@ -168,18 +171,18 @@ impl GroupElection {
         self.coverage = coverage;
     }
 
-    /// Sets whether records that are handed over reach the collector.
+    /// Sets whether the records that this member exports reach the collector.
     pub const fn set_can_export(&mut self, can_export: bool) {
         self.can_export = can_export;
     }
 
-    /// Sets the number of packets of its copy of the link.
+    /// Sets the number of packets of this member's copy of the link.
     pub fn set_seen_packets(&mut self, count: PacketCount) {
         self.copies.on_own_packet_count(count);
     }
 
-    /// Advances the watermark: in this term, everything that left this member's table before `ns` has been exported. A late
-    /// call of an earlier term changes nothing, and a watermark never goes back within its term.
+    /// Advances the watermark: in this term, everything that left this member's table before `ns` has been exported. A
+    /// late call of an earlier term changes nothing, and a watermark never goes back within its term.
     pub fn set_watermark(&mut self, term: GroupTerm, ns: u64) {
         if self.role == (GroupRole::Active { term }) {
             self.exported.watermark_ns = self.exported.watermark_ns.max(ns);
@@ -203,7 +206,7 @@ impl GroupElection {
         (self.options.role_source == RoleSource::Ordered && is_binding).then_some(self.ordered)
     }
 
-    /// Takes an advertisement of another member.
+    /// Processes a received advertisement. Returns whether it was accepted, or why it was not.
     pub fn on_advertisement(&mut self, advertisement: &Advertisement, now: MonoTime) -> AdvertisementOutcome {
         if advertisement.meter == self.options.meter {
             let is_own = advertisement.boot == self.boot;
@@ -263,7 +266,8 @@ impl GroupElection {
         }
     }
 
-    /// Decides and advertises. Call it after each input, and when [`Self::next_deadline`] has come.
+    /// Decides the role of this member, and makes an advertisement if one is due. Call it after each input, and
+    /// when [`Self::next_deadline`] has come.
     pub fn tick(&mut self, now: MonoTime) -> ElectionActions {
         let change = self.decide_role(now);
         if change.is_some() {
@@ -280,8 +284,9 @@ impl GroupElection {
         takeover.map_or(self.next_advertisement, |at| at.min(self.next_advertisement))
     }
 
-    /// Returns the last advertisement of this member. If the member is active, a standby succeeds it at once.
-    pub fn into_farewell(mut self, now: MonoTime) -> Advertisement {
+    /// Returns the last advertisement of this member. If the member is active, a standby takes over as soon
+    /// as it receives this.
+    pub fn into_last_advertisement(mut self, now: MonoTime) -> Advertisement {
         let mut farewell = self.build_advertisement(now);
         farewell.role = if self.role.is_active() {
             AdvertisedRole::LeavingActive
@@ -293,8 +298,8 @@ impl GroupElection {
 
     fn decide_role(&mut self, now: MonoTime) -> Option<RoleChange> {
         if self.was_paused_too_long(now) {
-            // This process was stopped for so long that another member may be active. It stops exporting first. Then it waits
-            // for advertisements: a takeover at once would use information from before the pause.
+            // This process was stopped for so long that another member may be active. It stops exporting first. Then it
+            // waits for advertisements: a takeover at once would use information from before the pause.
             self.listening_until = now + self.options.hold_time(self.slowest_interval());
             return self.role.is_active().then(|| self.step_down_from_leadership(now));
         }
@@ -317,10 +322,11 @@ impl GroupElection {
             return order == OrderedRole::Standby;
         }
         let own = self.current_advertisement();
-        self.active_peers(now).any(|other| yields_to(other, &own))
+        self.active_peers(now).any(|other| must_step_down_for(other, &own))
     }
 
-    /// Returns the time at which this standby takes over if no more advertisements arrive.
+    /// Returns the time at which this standby takes over if no more advertisements arrive; `None` if another program
+    /// orders it to be a standby.
     fn takeover_at(&self, now: MonoTime) -> Option<MonoTime> {
         if let Some(order) = self.binding_order() {
             return (order == OrderedRole::Active).then_some(self.listening_until);
@@ -329,7 +335,7 @@ impl GroupElection {
         for peer in self.peers.iter() {
             let advertisement = &peer.advertisement;
             // Only a member with precedence holds this one back. It takes over from any other member at once.
-            if advertisement.role.is_active() && self.defers_to(advertisement) {
+            if advertisement.role.is_active() && self.leaves_role_to(advertisement) {
                 vacant_at = vacant_at.max(peer.advertisement_lapse_time(&self.options));
             }
         }
@@ -345,7 +351,7 @@ impl GroupElection {
     }
 
     fn take_over_leadership(&mut self) -> RoleChange {
-        // The other members refuse an advertisement with a greater count.
+        // The other members refuse an advertisement with a count above the maximum.
         let count = self.latest_term.count.saturating_add(1).min(GroupTerm::MAX_VALID_COUNT);
         let term = GroupTerm { count, meter: self.options.meter };
         self.latest_term = self.latest_term.max(term);
@@ -372,8 +378,9 @@ impl GroupElection {
         is_trusted(active, self.coverage, self.mark)
     }
 
-    /// Returns whether this standby leaves the active role to that member. A member that is not complete always does.
-    fn defers_to(&self, active: &Advertisement) -> bool {
+    /// Returns whether this standby leaves the active role to the member `active`. A standby with
+    /// incomplete records always does.
+    fn leaves_role_to(&self, active: &Advertisement) -> bool {
         if self.coverage.complete_from_ns.is_none() {
             return true;
         }
@@ -382,8 +389,8 @@ impl GroupElection {
     }
 
     fn build_advertisement(&mut self, now: MonoTime) -> Advertisement {
-        // The interval counts from the planned time, so that a late tick does not shift all later ones. After a long pause,
-        // missed advertisements are not repeated.
+        // The interval counts from the planned time, so that a late tick does not shift all later ones. After a long
+        // pause, missed advertisements are not repeated.
         let planned = self.next_advertisement + self.options.interval;
         self.next_advertisement = if planned > now { planned } else { now + self.options.interval };
         self.advertised_at = Some(now);

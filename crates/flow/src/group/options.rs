@@ -8,7 +8,7 @@ pub enum RoleSource {
     /// The members elect the active one among themselves.
     #[default]
     Election,
-    /// Another program orders it. Terms, watermarks and advertisements work as in an election.
+    /// Another program orders the role. Terms, watermarks and advertisements work as in an election.
     Ordered,
 }
 
@@ -30,7 +30,7 @@ pub struct ElectionOptions {
     pub role_source: RoleSource,
 }
 
-/// The member cannot take part with these options.
+/// Why a member cannot take part in the election with its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElectionOptionsError {
     #[error(
@@ -49,8 +49,8 @@ impl ElectionOptions {
     pub const SHORTEST_INTERVAL: Nanos = Nanos::from_millis(10);
     pub const LONGEST_INTERVAL: Nanos = Nanos::from_secs(10);
 
-    /// The defaults: one advertisement every 10 ms. A member counts as failed after 30 ms without one, and a ready
-    /// standby takes over at most one interval later.
+    /// Returns the defaults: one advertisement every 10 ms. A member counts as failed after 30 ms without one, and a
+    /// ready standby takes over at most one interval later.
     pub const fn new(meter: u32) -> Self {
         Self {
             meter,
@@ -78,13 +78,13 @@ impl ElectionOptions {
         (Self::SHORTEST_INTERVAL..=Self::LONGEST_INTERVAL).contains(&interval)
     }
 
-    /// Returns how long a member that advertises every `interval` stays alive without an advertisement.
+    /// Returns how long a member that advertises every `interval` counts as running without an advertisement.
     pub(super) const fn hold_time(&self, interval: Nanos) -> Nanos {
         Nanos::new(interval.as_u64().saturating_mul(self.multiplier as u64))
     }
 
-    /// Returns the time after which the other members treat a silent member as failed: the detection
-    /// time without the skew.
+    /// Returns the time after which the other members treat this member as failed if it is silent. The skew of a
+    /// takeover comes in addition.
     pub const fn detection_time(&self) -> Nanos {
         self.hold_time(self.interval)
     }

@@ -27,7 +27,7 @@ pub enum AdvertisementOutcome {
     Invalid,
 }
 
-/// Another member, by its latest advertisement and earlier boots.
+/// Another member: its latest advertisement and its earlier boots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPeer {
     /// The latest advertisement of the member.
@@ -40,7 +40,7 @@ pub struct GroupPeer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EarlierBoot {
     boot: u64,
-    /// Sequence number of its last advertisement that counted.
+    /// Sequence number of the last accepted advertisement of this boot.
     sequence: u64,
 }
 
@@ -70,7 +70,7 @@ impl PeerTable {
             self.0.insert(advertisement.meter, peer);
             return AdvertisementOutcome::Accepted;
         };
-        if peer.has_received(advertisement, peer.is_alive(options, now)) {
+        if peer.is_repeated_advertisement(advertisement, peer.is_alive(options, now)) {
             return AdvertisementOutcome::Repeated;
         }
         if peer.advertisement.boot != advertisement.boot {
@@ -91,7 +91,7 @@ impl GroupPeer {
         !self.advertisement.role.is_leaving() && now < self.advertisement_lapse_time(options)
     }
 
-    fn has_received(&self, advertisement: &Advertisement, is_alive: bool) -> bool {
+    fn is_repeated_advertisement(&self, advertisement: &Advertisement, is_alive: bool) -> bool {
         if self.advertisement.boot == advertisement.boot {
             return advertisement.sequence <= self.advertisement.sequence;
         }
@@ -104,7 +104,7 @@ impl GroupPeer {
 
     fn record_boot_end(&mut self) {
         let Advertisement { boot, sequence, .. } = self.advertisement;
-        // Each boot is listed once: `has_received` may have accepted an earlier one again.
+        // Each boot is listed once: `is_repeated_advertisement` may have accepted an earlier one again.
         self.earlier.retain(|earlier| earlier.boot != boot);
         if self.earlier.len() == MAX_EARLIER_BOOTS {
             self.earlier.pop_front();

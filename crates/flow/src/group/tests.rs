@@ -106,7 +106,7 @@ fn successor_starts_at_leavers_final_watermark() {
     let ms = ms + 20;
     assert_eq!(successor.tick(at(ms)).change, None);
     leaving.set_watermark(term, 77);
-    let farewell = leaving.into_farewell(at(ms + 1));
+    let farewell = leaving.into_last_advertisement(at(ms + 1));
     assert_eq!((farewell.role, farewell.watermark_ns), (AdvertisedRole::LeavingActive, 77));
     successor.on_advertisement(&farewell, at(ms + 1));
     let (at_ms, change) = first_change(&mut successor, ms + 1..ms + 30).unwrap();

@@ -32,7 +32,7 @@ fn two_word_hash_flips_half_its_bits() {
         if let Some(bit) = bit {
             words[bit as usize / 64] ^= 1 << (bit % 64);
         }
-        hasher.hash_two(words)
+        hasher.hash_two_words(words)
     });
     assert!(least > 0.45 && most < 0.55, "{least} {most}");
 }
@@ -46,7 +46,7 @@ fn six_word_hash_flips_half_its_bits() {
             if let Some(bit) = bit {
                 words[bit as usize / 64] ^= 1 << (bit % 64);
             }
-            hasher.hash_six(&words)[half]
+            hasher.hash_six_words(&words)[half]
         });
         assert!(least > 0.45 && most < 0.55, "{least} {most}");
     }
@@ -61,7 +61,7 @@ fn sequential_keys_hash_uniformly() {
     for shift in [0, 10, 54] {
         let mut bins = vec![0_u64; BINS];
         for n in 0..KEYS {
-            let hash = hasher.hash_two([0xc612_0000_c613_0000 + n, 0x1234_0050_1100_0100]);
+            let hash = hasher.hash_two_words([0xc612_0000_c613_0000 + n, 0x1234_0050_1100_0100]);
             bins[usize::try_from(hash >> shift & 1023).unwrap()] += 1;
         }
         let expected = KEYS as f64 / BINS as f64;
@@ -75,7 +75,7 @@ fn sequential_keys_hash_uniformly() {
 #[test]
 fn keys_chosen_against_another_secret_do_not_meet() {
     let (known, ours) = (WordHasher::new([7, 8]), WordHasher::new([9, 10]));
-    let bucket = |hasher: &WordHasher, words| hasher.hash_two(words) >> 52;
+    let bucket = |hasher: &WordHasher, words| hasher.hash_two_words(words) >> 52;
     let chosen: Vec<[u64; 2]> =
         (0..1 << 22).map(|n| [random(n), 17]).filter(|&words| bucket(&known, words) == 0).collect();
     assert!(chosen.len() > 800, "{}", chosen.len());

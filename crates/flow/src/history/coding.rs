@@ -1,13 +1,13 @@
-//! A history in bytes: numbers of seven bits per byte, as most of them are small.
+//! Encodes a history as bytes. Numbers take seven bits in a byte, as most of them are small.
 
 use super::{
-    CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, MAX_RECORD_LANDMARKS, RecordClaim,
-    RecordOriginMark,
+    CountTotals, CountedPacketSpan, DirectionHistory, FlowHistory, Landmark, LandmarkKind,
+    MAX_RECORD_LANDMARKS, RecordOriginMark,
 };
 
 const FLIPPED_FLAG: u8 = 1;
 const STRANGE_FLAG: u8 = 2;
-/// The claims of a stored record follow.
+/// Set if the claims of a stored record follow the two directions.
 const STORED_FLAG: u8 = 4;
 
 impl FlowHistory {
@@ -81,7 +81,7 @@ fn read_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
     Some(direction)
 }
 
-fn write_claim(claim: Option<RecordClaim>, history_since_ns: u64, out: &mut Vec<u8>) {
+fn write_claim(claim: Option<CountedPacketSpan>, history_since_ns: u64, out: &mut Vec<u8>) {
     out.push(claim.is_some().into());
     if let Some(claim) = claim {
         write_counts(claim.totals, out);
@@ -90,11 +90,11 @@ fn write_claim(claim: Option<RecordClaim>, history_since_ns: u64, out: &mut Vec<
 }
 
 /// Reads what `write_claim` wrote. `None` if the bytes end too early.
-fn read_claim(claim: &mut Option<RecordClaim>, history_since_ns: u64, from: &mut &[u8]) -> Option<()> {
+fn read_claim(claim: &mut Option<CountedPacketSpan>, history_since_ns: u64, from: &mut &[u8]) -> Option<()> {
     if *from.split_off_first()? != 0 {
         let totals = read_counts(from)?;
         let since_ns = history_since_ns.wrapping_add(read_signed(from)?);
-        *claim = Some(RecordClaim { totals, since_ns });
+        *claim = Some(CountedPacketSpan { totals, since_ns });
     }
     Some(())
 }
@@ -111,7 +111,7 @@ const fn landmark_kind(number: u64) -> Option<LandmarkKind> {
 fn write_counts(counts: CountTotals, out: &mut Vec<u8>) {
     write_number(counts.packets, out);
     write_number(counts.bytes, out);
-    // The difference is mostly a few bytes for each packet.
+    // The difference is usually a few bytes for each packet.
     write_signed(counts.frame_bytes.wrapping_sub(counts.bytes), out);
 }
 
@@ -196,7 +196,7 @@ mod tests {
             forward: direction,
             reverse: DirectionHistory { followed: counts_of(numbers[7]), ..direction },
             stored: [flags[0], flags[1]].map(|is_set| {
-                is_set.then(|| RecordClaim { totals: counts_of(numbers[6]), since_ns: numbers[5] })
+                is_set.then(|| CountedPacketSpan { totals: counts_of(numbers[6]), since_ns: numbers[5] })
             }),
             ..FlowHistory::default()
         }

@@ -1,4 +1,4 @@
-//! Link types of capture files other than Ethernet.
+//! Link types of capture files: Ethernet and others.
 
 use super::encapsulation::{self, LinkPayload};
 use super::link::{self, Layer3, LinkHeaderType};
@@ -22,7 +22,7 @@ pub enum LinkKind {
     Hdlc,
     /// A frame of IEEE 802.11.
     Wireless,
-    /// A frame of IEEE 802.11 behind a radiotap header.
+    /// A frame of IEEE 802.11 after a radiotap header.
     Radiotap,
     /// A PPI header, which states the type of the next one.
     Ppi,
@@ -63,7 +63,7 @@ impl LinkKind {
         packet: &mut PacketInfo,
     ) -> Result<Layer3<'a>, IgnoredReason> {
         match self {
-            Self::Ethernet => link::walk_ethernet(bytes, packet),
+            Self::Ethernet => link::read_ethernet_to_ip(bytes, packet),
             Self::Ip => link::read_ip_version(bytes),
             Self::Cooked => {
                 let mut rest = bytes;
@@ -73,7 +73,7 @@ impl LinkKind {
                 if [l0, l1] == [0, 6] {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
-                link::walk_headers(LinkHeaderType::Type(u16::from_be_bytes([k0, k1])), rest, packet)
+                link::read_headers_to_ip(LinkHeaderType::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             Self::Cooked2 => {
                 let mut rest = bytes;
@@ -82,7 +82,7 @@ impl LinkKind {
                 if len == 6 {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
-                link::walk_headers(LinkHeaderType::Type(u16::from_be_bytes([k0, k1])), rest, packet)
+                link::read_headers_to_ip(LinkHeaderType::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             // The address family uses the byte order and the numbers of the capturing system, which the file
             // does not name. IP states its version itself.
@@ -94,7 +94,7 @@ impl LinkKind {
                     packet.destination_mac = destination;
                 }
                 let rest = bytes.skip(payload.at).ok_or(IgnoredReason::ShortLink)?;
-                link::walk_headers(LinkHeaderType::Type(payload.kind), rest, packet)
+                link::read_headers_to_ip(LinkHeaderType::Type(payload.kind), rest, packet)
             }
         }
     }

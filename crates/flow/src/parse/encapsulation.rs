@@ -126,8 +126,8 @@ fn read_wireless_header(bytes: &[u8]) -> Option<LinkPayload> {
     if !is_data || is_null || is_encrypted || is_later_fragment {
         return None;
     }
-    // Bit 0: to the access point; bit 1: from it. Receiver and transmitter come first, so where they are access points, the
-    // ends are the third and the fourth address.
+    // Bit 0: to the access point; bit 1: from it. Receiver and transmitter come first, so where they are access points,
+    // the ends are the third and the fourth address.
     let is_to_access_point = flags & 1 != 0;
     let is_from_access_point = flags & 2 != 0;
     let destination = mac_at(bytes, if is_to_access_point { 16 } else { 4 })?;
@@ -175,7 +175,7 @@ fn read_nflog(bytes: &[u8]) -> Option<LinkPayload> {
     None
 }
 
-/// Names of link types that captures have and that are not read.
+/// Names of link types that occur in captures but are not read.
 const UNREAD_LINK_TYPES: [(u16, &str); 16] = [
     (3, "AX.25"),
     (7, "ARCNET"),

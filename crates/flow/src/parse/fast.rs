@@ -1,5 +1,5 @@
-//! The fast path for nearly all frames: Ethernet, at most two VLAN tags, IP without options or extension headers, a whole
-//! packet of TCP, UDP or ICMP.
+//! The fast path for nearly all frames: Ethernet, at most two VLAN tags, IP without options or extension headers, a
+//! whole packet of TCP, UDP or ICMP.
 //!
 //! Invariant: the fast path gives the same packet as the general parser, and leaves everything unusual to that parser.
 
@@ -14,7 +14,8 @@ pub(super) const VXLAN: u16 = 4789;
 pub(super) const GENEVE: u16 = 6081;
 pub(super) const GTP_PORT: u16 = 2152;
 
-/// Bytes of a transport header that are needed: up to TCP's flags. Shorter packets of UDP and ICMP take the general parser.
+/// Bytes of a transport header that are needed: up to TCP's flags. Shorter packets of UDP and ICMP
+/// take the general parser.
 const NEEDED_TRANSPORT_BYTES: usize = 14;
 
 /// Reads a frame if the fast path can. Returns false if it cannot; then `packet` may hold any value.

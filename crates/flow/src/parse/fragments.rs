@@ -1,8 +1,8 @@
 //! Keeps the ports of fragmented packets: only the first fragment has them, and later ones belong to the same flow.
 //!
-//! Memory is fixed: sets of four places, and the oldest entry of a set makes room. Keys are compared in full, so a
-//! fragment never joins another packet. The only exception is a sender that uses a number twice within the
-//! time for which ports are kept.
+//! Memory is fixed: the table consists of sets of four entries, and the oldest entry of a set makes room. Keys are
+//! compared in full, so a fragment never joins another packet. The only exception is a sender that uses an
+//! identification twice within the time for which ports are kept.
 
 use super::ParseOptions;
 use super::ip::FragmentId;
@@ -16,11 +16,11 @@ const FRAGMENT_CACHE_WAYS: usize = 4;
 pub struct FragmentCounts {
     /// First fragments. Their ports were kept, unless [`ParseOptions::fragments`] is 0.
     pub first: u64,
-    /// Later fragments that found their ports.
+    /// Later fragments that got the ports of their first fragment.
     pub joined: u64,
-    /// Later fragments without a known first one: it comes later or never, or its ports were replaced.
+    /// Later fragments without a known first fragment: it comes later or never, or its ports were replaced.
     pub early: u64,
-    /// Later fragments whose first one came too long ago.
+    /// Later fragments whose first fragment came too long ago.
     pub expired: u64,
     /// Kept ports that were replaced before they expired.
     pub evicted: u64,
@@ -74,11 +74,11 @@ impl FragmentKey {
         let [[a, b], [c, d]] = [self.source, self.destination].map(address_halves);
         let number = u64::from(self.id) << 32 | u64::from(self.vlan) << 16 | u64::from(self.inner_vlan);
         let tunnel = u64::from(self.tunnel_id) << 32 | u64::from(self.protocol);
-        hasher.hash_six(&[a, b, c, d, number, tunnel])[0]
+        hasher.hash_six_words(&[a, b, c, d, number, tunnel])[0]
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
+#[expect(clippy::cast_possible_truncation, reason = "an address is split into two words")]
 const fn address_halves(address: [u8; 16]) -> [u64; 2] {
     let word = u128::from_be_bytes(address);
     [(word >> 64) as u64, word as u64]
@@ -118,7 +118,8 @@ impl FragmentTable {
         let keep_ns = self.keep_ns;
         let now = packet.at_ns;
         let Some(set) = self.cache_set_for_key(&key) else { return };
-        // Places are tried in this order: the same packet again, a free place, the oldest. No packet takes two places of a set.
+        // An entry of the same packet is used first, then a free entry, then the oldest one. So no packet takes two
+        // entries of a set.
         let same = set.iter().position(|entry| entry.is_used && entry.key == key);
         let place = same.or_else(|| set.iter().position(|entry| entry.is_free_at(now, keep_ns)));
         let evicted = place.is_none();
@@ -134,7 +135,7 @@ impl FragmentTable {
         self.counts.evicted += u64::from(evicted);
     }
 
-    /// Gives a later fragment the ports of its first one.
+    /// Sets the ports and the protocol of a later fragment to those of its first fragment, if they are still kept.
     pub(super) fn fill_fragment_ports(&mut self, id: FragmentId, packet: &mut PacketInfo) {
         let key = FragmentKey::from_packet(id, packet);
         let keep_ns = self.keep_ns;

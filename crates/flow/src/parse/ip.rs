@@ -1,7 +1,8 @@
 //! IPv4 and IPv6 headers, and the headers between them and the transport.
 //!
-//! A stated length of zero has two causes: the packet was captured on its sender before the card cut it into segments, or it
-//! is an IPv6 jumbogram (RFC 2675). Then the length of the frame counts, and the packet is marked: it may be several on the wire.
+//! A stated length of zero has two causes: the packet was captured at its sender before the card cut it into segments,
+//! or it is an IPv6 jumbogram (RFC 2675). Then the length of the frame counts, and the packet is marked: it may be
+//! several on the wire.
 
 use super::span::{FrameSpan, be_u16};
 use super::{clamp_length, ipv4_mapped};
@@ -41,7 +42,7 @@ pub(super) enum PacketPart {
 pub(super) struct IpPayload<'a> {
     pub(super) bytes: FrameSpan<'a>,
     pub(super) part: PacketPart,
-    /// Identification of an IPv4 packet; else 0.
+    /// Identification of an IPv4 packet; 0 for IPv6.
     pub(super) identification: u16,
 }
 
@@ -78,7 +79,7 @@ pub(super) fn read_ipv4<'a>(
     // Options may reach beyond the end of a truncated frame: then the bytes after them are missing, but the
     // packet still counts.
     let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.without_bytes());
-    // The offset counts units of eight bytes (RFC 791 section 3.1). Only its being zero matters here.
+    // The offset counts units of eight bytes (RFC 791 section 3.1). Only whether it is zero matters here.
     if offset & 0x1fff != 0 {
         packet.flags |= flags::FRAGMENT_FLAG | flags::LATER_FRAGMENT_FLAG;
         return Ok(IpPayload { bytes: rest, part: PacketPart::Later(id), identification });
@@ -96,7 +97,7 @@ pub(super) fn read_ipv4<'a>(
     Ok(IpPayload { bytes: rest, part, identification })
 }
 
-/// Reads an IPv6 header and those that extend it into `packet`.
+/// Reads an IPv6 header and its extension headers into `packet`.
 #[inline]
 pub(super) fn read_ipv6<'a>(
     bytes: FrameSpan<'a>,
@@ -123,8 +124,8 @@ pub(super) fn read_ipv6<'a>(
     read_extensions(rest, packet)
 }
 
-/// Follows the chain from `packet.protocol` to the first header that is not an extension. If a header is cut,
-/// its number stays as the protocol.
+/// Follows the chain from `packet.protocol` to the first header that is not an extension. If a header is truncated, its
+/// number stays as the protocol.
 fn read_extensions<'a>(
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
@@ -140,8 +141,8 @@ fn read_extensions<'a>(
             | MOBILITY_HEADER
             | HIP_HEADER
             | SHIM6_HEADER => read_option_header(bytes, 8, 1),
-            // RFC 4302 section 2.2: the length of this header is in words of four bytes, less two. All other
-            // headers count eight bytes, less one.
+            // RFC 4302 section 2.2: the length of this header is in words of four bytes, minus two. All other headers
+            // count units of eight bytes, minus one.
             AUTHENTICATION_HEADER => read_option_header(bytes, 4, 2),
             FRAGMENT_HEADER if packet.flags & flags::IPV6_FLAG != 0 => {
                 let found = read_fragment(bytes, packet);
@@ -179,7 +180,8 @@ struct FragmentHeader<'a> {
     part: PacketPart,
 }
 
-/// Reads a header that states its length in units of `unit` bytes, less `more` of them. Returns the bytes after it.
+/// Reads a header that states its length in units of `unit` bytes, minus `more` units. Returns the bytes after it;
+/// `None` if the header is truncated.
 fn read_option_header(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<NextHeader<'_>> {
     let [protocol, len] = *bytes.bytes.first_chunk()?;
     Some(NextHeader { protocol, bytes: bytes.skip((usize::from(len) + more) * unit)? })

@@ -1,7 +1,7 @@
-//! Headers below IP: Ethernet, VLAN tags, MPLS, PPPoE, in any order that makes sense.
+//! Headers below IP: Ethernet, VLAN tags, MPLS, PPPoE, in any order.
 //!
-//! An MPLS stack does not state the type of its payload. IP is recognised by its version and a consistent header; Ethernet (a
-//! pseudowire), with a control word or without, by a known type.
+//! An MPLS stack does not state the type of its payload. IP is recognised by its version and a consistent header;
+//! Ethernet (a pseudowire), with a control word or without, by a known type.
 
 use super::span::{FrameSpan, be_u16};
 use super::tunnel::TunnelPayload;
@@ -19,7 +19,7 @@ const PPPOE_ETHERTYPE: u16 = 0x8864;
 /// LLC and SNAP headers (RFC 1042) before an EtherType.
 const SNAP_HEADER: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
-/// An IP packet, by the type in the header below it.
+/// An IP packet, with the version that the header below it states or its own first byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Layer3<'a> {
     V4(FrameSpan<'a>),
@@ -33,16 +33,16 @@ pub(super) enum LinkHeaderType {
     Ppp,
 }
 
-/// Reads from an Ethernet header down to IP.
-pub(super) fn walk_ethernet<'a>(
+/// Reads the headers from an Ethernet header down to IP.
+pub(super) fn read_ethernet_to_ip<'a>(
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
 ) -> Result<Layer3<'a>, IgnoredReason> {
-    walk_headers(LinkHeaderType::Ethernet, bytes, packet)
+    read_headers_to_ip(LinkHeaderType::Ethernet, bytes, packet)
 }
 
-/// Reads the payload of a tunnel down to IP.
-pub(super) fn walk_tunnel_payload<'a>(
+/// Reads the headers in the payload of a tunnel down to IP.
+pub(super) fn read_tunnel_payload_to_ip<'a>(
     kind: TunnelPayload,
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
@@ -51,14 +51,14 @@ pub(super) fn walk_tunnel_payload<'a>(
         TunnelPayload::Ethernet => {
             // The labels before the tunnel do not belong to the inner packet.
             packet.mpls = [0; 3];
-            walk_headers(LinkHeaderType::Ethernet, bytes, packet)
+            read_headers_to_ip(LinkHeaderType::Ethernet, bytes, packet)
         }
-        TunnelPayload::Type(kind) => walk_headers(LinkHeaderType::Type(kind), bytes, packet),
+        TunnelPayload::Type(kind) => read_headers_to_ip(LinkHeaderType::Type(kind), bytes, packet),
         TunnelPayload::Ip => read_ip_version(bytes),
     }
 }
 
-/// Reads the version of an IP packet.
+/// Reads the version of an IP packet from its first byte.
 pub(super) fn read_ip_version(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, IgnoredReason> {
     match bytes.bytes.first().map(|first| first >> 4) {
         None => Err(IgnoredReason::ShortIp),
@@ -70,7 +70,7 @@ pub(super) fn read_ip_version(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, Ignore
 
 /// Follows the headers from the stated type to IP.
 #[inline]
-pub(super) fn walk_headers<'a>(
+pub(super) fn read_headers_to_ip<'a>(
     first: LinkHeaderType,
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
@@ -111,11 +111,11 @@ const fn is_mpls_ether_type(kind: u16) -> bool {
     matches!(kind, 0x8847 | 0x8848)
 }
 
-/// Result of a step: it takes its header off the front and returns the type of the next one.
-type LinkStep = Result<LinkHeaderType, IgnoredReason>;
+/// Result of reading one header: the type of the next header. The header that was read is removed from the bytes.
+type NextHeaderResult = Result<LinkHeaderType, IgnoredReason>;
 
 #[inline]
-fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
+fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> NextHeaderResult {
     let head = bytes.read_array::<14>().ok_or(IgnoredReason::ShortLink)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, k0, k1] = *head;
     packet.destination_mac = [d0, d1, d2, d3, d4, d5];
@@ -127,7 +127,7 @@ fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep
     Ok(LinkHeaderType::Type(u16::from_be_bytes([k0, k1])))
 }
 
-fn read_vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) -> LinkStep {
+fn read_vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) -> NextHeaderResult {
     let [a, b, c, d] = *bytes.read_array().ok_or(IgnoredReason::ShortLink)?;
     let vlan = u16::from_be_bytes([a, b]) & 0xfff;
     match number {
@@ -140,7 +140,7 @@ fn read_vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) ->
 }
 
 /// Reads the headers of IEEE 802.3: a length in place of a type, then LLC, and a type after SNAP.
-fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
+fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> NextHeaderResult {
     if kind >= 0x600 {
         return Err(IgnoredReason::NotIp);
     }
@@ -154,7 +154,7 @@ fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
     }
 }
 
-fn read_pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
+fn read_pppoe(bytes: &mut FrameSpan<'_>) -> NextHeaderResult {
     let [version, code, _, _, a, b] = *bytes.read_array().ok_or(IgnoredReason::ShortLink)?;
     // RFC 2516 section 4: version 1 and type 1; code 0 is session data, any other code is signalling.
     if version != 0x11 || code != 0 {
@@ -165,7 +165,7 @@ fn read_pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
 }
 
 /// Reads a protocol number of PPP, which may be written in one byte.
-fn read_ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
+fn read_ppp(bytes: &mut FrameSpan<'_>) -> NextHeaderResult {
     let [first] = *bytes.read_array().ok_or(IgnoredReason::ShortLink)?;
     let mut protocol = u16::from(first);
     // RFC 1661 section 2: the last byte of a protocol number is odd, the one before it is even.
@@ -176,7 +176,7 @@ fn read_ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
     ppp_type(protocol).map(LinkHeaderType::Type).ok_or(IgnoredReason::NotIp)
 }
 
-/// Returns the Ethernet type of a PPP protocol's payload; `None` if that is not metered.
+/// Returns the Ethernet type of a PPP protocol's payload; `None` if such a payload is not metered.
 pub(super) const fn ppp_type(protocol: u16) -> Option<u16> {
     match protocol {
         0x0021 => Some(IPV4),
@@ -188,7 +188,7 @@ pub(super) const fn ppp_type(protocol: u16) -> Option<u16> {
     }
 }
 
-fn read_mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
+fn read_mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> NextHeaderResult {
     packet.mpls = [0; 3];
     for depth in 0..MAX_LABELS {
         let entry = u32::from_be_bytes(*bytes.read_array().ok_or(IgnoredReason::ShortLink)?);
@@ -203,9 +203,9 @@ fn read_mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
     Err(IgnoredReason::TooDeep)
 }
 
-/// Guesses the type of an MPLS stack's payload, the surest guess first: an IP header that is consistent, then Ethernet, then
-/// Ethernet behind a control word.
-fn guess_mpls_payload(bytes: &mut FrameSpan<'_>) -> LinkStep {
+/// Guesses the type of an MPLS stack's payload, the surest guess first: an IP header that is consistent, then Ethernet,
+/// then Ethernet after a control word.
+fn guess_mpls_payload(bytes: &mut FrameSpan<'_>) -> NextHeaderResult {
     let first = bytes.bytes.first().ok_or(IgnoredReason::ShortIp)?;
     match first >> 4 {
         4 if has_ipv4_header(*bytes) => Ok(LinkHeaderType::Type(IPV4)),
@@ -226,7 +226,7 @@ fn guess_mpls_payload(bytes: &mut FrameSpan<'_>) -> LinkStep {
     }
 }
 
-/// Returns whether a consistent IPv4 header is here, checksum included.
+/// Returns whether the bytes begin with a consistent IPv4 header with a valid checksum.
 fn has_ipv4_header(bytes: FrameSpan<'_>) -> bool {
     let Some(first) = bytes.bytes.first() else { return false };
     let len = usize::from(first & 15) * 4;
@@ -238,15 +238,16 @@ fn has_ipv4_header(bytes: FrameSpan<'_>) -> bool {
     len >= 20 && (len..=bytes.wire_len()).contains(&total) && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// Returns whether an IPv6 header here states the length of the remaining bytes, except for some padding or
-/// an FCS. IPv6 has no header checksum.
+/// Returns whether the bytes begin with an IPv6 header that states their length, except for at most eight bytes of
+/// padding or FCS. IPv6 has no header checksum.
 fn has_ipv6_header(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<40>() else { return false };
     let behind = bytes.wire_len().checked_sub(usize::from(be_u16(head, 4)) + 40);
     behind.is_some_and(|behind| behind <= 8)
 }
 
-/// Returns whether an Ethernet header with a known type is here, and the IP header it announces begins as one.
+/// Returns whether the bytes begin with an Ethernet header of a known type. If the type is IP, the version after
+/// the header must agree.
 fn has_ethernet_header(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<15>() else { return false };
     match be_u16(head, 12) {

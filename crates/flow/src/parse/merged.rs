@@ -4,7 +4,7 @@
 //! the segments of a flow (GRO, LRO). On the wire each segment has all headers down to that of the transport,
 //! and `segment_bytes` of the payload; the last segment has the remaining bytes.
 //!
-//! Invariant: the bytes of all segments are the payload once and the headers once for each.
+//! Invariant: the bytes of all segments are the payload once, and the headers once for each segment.
 
 use super::ip::{self, PacketPart};
 use super::link::{self, Layer3};
@@ -23,10 +23,10 @@ const JUMBO_OPTION_BYTES: usize = 8;
 
 /// Kernel metadata about a merged packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MergeNote {
+pub struct MergeMetadata {
     /// Payload bytes of each packet on the wire; the last one may have fewer.
     pub segment_bytes: u16,
-    /// Offset of the transport header that each of them has, if the kernel states it.
+    /// Offset of the transport header that each packet on the wire has, if the kernel states it.
     pub transport_at: Option<usize>,
 }
 
@@ -34,10 +34,10 @@ pub struct MergeNote {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketSegments {
     count: usize,
-    /// Bytes of payload of each, but the last one.
+    /// Payload bytes of each segment except the last one.
     longer: usize,
     payload: usize,
-    /// Bytes of headers of each.
+    /// Header bytes of each segment.
     headers: usize,
     full_len: usize,
     /// Offsets of the IP headers that each segment has; unused places are beyond the frame.
@@ -64,13 +64,14 @@ struct NestedIpPacket {
 impl PacketSegments {
     /// Computes the segments that an Ethernet frame was merged from. `None` if its TCP or UDP header cannot be found,
     /// or the note gives no valid number of segments.
-    pub fn from_frame(frame: &[u8], full_len: usize, note: MergeNote) -> Option<Self> {
+    pub fn from_frame(frame: &[u8], full_len: usize, note: MergeMetadata) -> Option<Self> {
         let full_len = full_len.max(frame.len());
         let mut nested = [None; MAX_IP_DEPTH];
         find_nested_ips(frame, full_len, &mut nested);
         let is_repeated = |ip: &NestedIpPacket| match note.transport_at {
             Some(at) => ip.transport_at == at,
-            // If packets of a tunnel were merged as packets of its outer header, the inner ones end before the frame does.
+            // If packets of a tunnel were merged as packets of its outer header, the inner ones end
+            // before the frame does.
             None => ip.end == full_len,
         };
         let repeated = nested.iter().rposition(|ip| ip.as_ref().is_some_and(is_repeated))?;
@@ -82,7 +83,7 @@ impl PacketSegments {
             // Segments of another transport cannot be computed: the length of its header is not known here.
             _ => return None,
         };
-        // The segments on the wire are ordinary packets, so they lack the option.
+        // The segments on the wire are ordinary packets, so they lack the jumbo option.
         let surplus = if is_jumbogram(frame, ip_at) { JUMBO_OPTION_BYTES } else { 0 };
         let payload = full_len.checked_sub(transport_at + own)?;
         let headers = (transport_at + own).checked_sub(surplus)?;
@@ -109,7 +110,7 @@ impl PacketSegments {
         self.count
     }
 
-    /// Returns the bytes of all their frames.
+    /// Returns the total length of the frames of all segments, in bytes.
     pub const fn frame_bytes(&self) -> usize {
         self.payload + self.count * self.headers
     }
@@ -123,7 +124,7 @@ impl PacketSegments {
         packet.flags |= flags::MERGED_FLAG;
         packet.segments = chosen.count;
         packet.frame_bytes = clamp_to_u32(self.bytes_of_segments(chosen, self.headers));
-        // A merged frame has no padding, so a packet that each segment has reaches to its end.
+        // A merged frame has no padding, so an IP packet whose header each segment has ends where the frame ends.
         let at = self.full_len.checked_sub(packet.bytes as usize).filter(|at| self.ip_at.contains(at));
         let ip_headers = at.and_then(|at| self.headers.checked_sub(at));
         if let Some(ip_headers) = ip_headers {
@@ -131,7 +132,7 @@ impl PacketSegments {
             packet.bytes = clamp_to_u32(self.bytes_of_segments(chosen, ip_headers));
             packet.segment_bytes = clamp_to_u16(self.longer + ip_headers);
         } else {
-            // Each segment has its own packet in the tunnel, but only the first one can be read.
+            // Each segment has its own packet in the tunnel, but only the first of these can be read.
             packet.flags |= flags::UNSPLIT_FLAG;
             packet.segment_bytes = clamp_to_u16(packet.bytes);
             packet.bytes = packet.bytes.saturating_mul(chosen.count.into());
@@ -172,12 +173,12 @@ fn find_nested_ips(
         transport::read_header(payload.bytes.bytes, &mut packet);
         let content = tunnel::read_tunnel(payload.bytes, &packet)?;
         packet = content.inner_packet(&packet);
-        layer3 = link::walk_tunnel_payload(content.kind, content.bytes, &mut packet).ok()?;
+        layer3 = link::read_tunnel_payload_to_ip(content.kind, content.bytes, &mut packet).ok()?;
     }
     None
 }
 
-/// Returns the offset of a part of a frame.
+/// Returns the offset of a part of a frame; `None` for an empty part.
 fn offset_in_frame(frame: &[u8], part: &[u8]) -> Option<usize> {
     part.as_ptr()
         .addr()
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
     use crate::parse::{FrameParser, ParseOptions};
 
-    const MAX: MergeNote = MergeNote { segment_bytes: 1000, transport_at: None };
+    const MAX: MergeMetadata = MergeMetadata { segment_bytes: 1000, transport_at: None };
 
     fn tcp(payload: usize) -> Vec<u8> {
         let mut segment = vec![0, 80, 4, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0x80, 0x10, 1, 0, 0, 0, 0, 0];
@@ -232,7 +233,7 @@ mod tests {
     }
 
     /// Meters a merged frame of which the first `kept` bytes are captured.
-    fn metered(frame: &[u8], kept: usize, depth: u8, note: MergeNote) -> (PacketInfo, PacketSegments) {
+    fn metered(frame: &[u8], kept: usize, depth: u8, note: MergeMetadata) -> (PacketInfo, PacketSegments) {
         let cut = &frame[..kept.min(frame.len())];
         let segments = PacketSegments::from_frame(cut, frame.len(), note).unwrap();
         let mut packet = PacketInfo::default();
@@ -315,7 +316,7 @@ mod tests {
         let frame = ethernet(0x0800, &v4(UDP, &udp(4789, &each.repeat(3))));
         let length = u16::try_from(each.len()).unwrap();
         for transport_at in [None, Some(34)] {
-            let note = MergeNote { segment_bytes: length, transport_at };
+            let note = MergeMetadata { segment_bytes: length, transport_at };
             let (packet, segments) = metered(&frame, 128, 2, note);
             assert_eq!((segments.count(), packet.packet_count(), packet.bytes), (3, 3, 3 * 970));
             assert_eq!(packet.frame_bytes, 3 * (14 + 20 + 8 + u32::from(length)));
@@ -327,9 +328,9 @@ mod tests {
     fn unsupported_merged_frame_is_not_split() {
         let frame = ethernet(0x0800, &v4(TCP, &tcp(3500)));
         let none = |frame: &[u8], note| PacketSegments::from_frame(frame, 3566, note);
-        assert_eq!(none(&frame, MergeNote { segment_bytes: 0, ..MAX }), None);
+        assert_eq!(none(&frame, MergeMetadata { segment_bytes: 0, ..MAX }), None);
         assert_eq!(none(&frame[..40], MAX), None);
-        assert_eq!(none(&frame, MergeNote { transport_at: Some(35), ..MAX }), None);
+        assert_eq!(none(&frame, MergeMetadata { transport_at: Some(35), ..MAX }), None);
         assert_eq!(PacketSegments::from_frame(&ethernet(0x0806, &[0; 3000]), 3014, MAX), None);
         assert_eq!(PacketSegments::from_frame(&ethernet(0x0800, &v4(132, &[0; 3000])), 3034, MAX), None);
         for kept in 0..frame.len().min(90) {

@@ -4,12 +4,12 @@
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameSpan<'a> {
     pub(super) bytes: &'a [u8],
-    /// Bytes that should follow and are not here.
+    /// Number of bytes that followed in the frame and were not captured.
     pub(super) missing: usize,
 }
 
 impl<'a> FrameSpan<'a> {
-    /// Returns the bytes it would have if nothing had been cut.
+    /// Returns the number of bytes that the part had on the wire.
     pub(super) const fn wire_len(self) -> usize {
         self.bytes.len().saturating_add(self.missing)
     }
@@ -22,12 +22,13 @@ impl<'a> FrameSpan<'a> {
         Some(head)
     }
 
-    /// Returns the bytes behind the first `len` bytes; `None` if there are fewer than `len`.
+    /// Returns the bytes after the first `len` bytes; `None` if there are fewer than `len`.
     pub(super) fn skip(self, len: usize) -> Option<Self> {
         Some(Self { bytes: self.bytes.get(len..)?, ..self })
     }
 
-    /// Keeps the first `len` bytes, as a header states. Bytes behind them are padding; missing bytes were cut.
+    /// Keeps the first `len` bytes, as a header states. Bytes after them are padding; if there are fewer, the
+    /// others count as missing.
     pub(super) fn limit_length(self, len: usize) -> Self {
         match self.bytes.get(..len) {
             Some(bytes) => Self { bytes, missing: 0 },

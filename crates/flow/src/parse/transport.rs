@@ -9,7 +9,7 @@ const UDP_LITE: u8 = 136;
 
 /// Reads the header of the protocol in `packet.protocol`, as far as it was captured.
 pub(super) fn read_header(bytes: &[u8], packet: &mut PacketInfo) {
-    // Missing bytes leave zeros and a flag: a packet that is cut behind its IP header still counts for its flow.
+    // Missing bytes leave zeros and a flag: a packet that is cut after its IP header still counts for its flow.
     let whole = match packet.protocol {
         TCP => read_ports(bytes, packet) && read_tcp_flags(bytes, packet),
         UDP | DCCP_PROTOCOL | SCTP | UDP_LITE => read_ports(bytes, packet),

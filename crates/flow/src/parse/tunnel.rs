@@ -84,7 +84,7 @@ fn read_gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     let head = rest.read_array::<4>()?;
     let bits = be_u16(head, 0);
     let kind = be_u16(head, 2);
-    // The low three bits are the version. Version 1 and source routes have other fields behind the header.
+    // The low three bits are the version. Version 1 and source routes have other fields after the header.
     if bits & (ROUTES | 7) != 0 {
         return None;
     }
@@ -142,8 +142,8 @@ fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     if bits & 0xf0 != 0x30 || message != 255 {
         return None;
     }
-    // Any of the three bits makes the header four bytes longer, with fields for all of them: sequence number, N-PDU number,
-    // type of the first extension.
+    // Any of the three bits makes the header four bytes longer, with fields for all of them: sequence number, N-PDU
+    // number, type of the first extension.
     let mut next = 0;
     if bits & (EXTENDED | NUMBERED | N_PDU_FLAG) != 0 {
         let [_, _, _, first] = *rest.read_array()?;
@@ -154,8 +154,8 @@ fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
             let id = u32::from_be_bytes(teid);
             return Some(TunnelContent { tunnel: TunnelKind::Gtp, id, kind: TunnelPayload::Ip, bytes: rest });
         }
-        // An extension begins with its length in words and ends with the type of the next one. Length 0 is invalid and would
-        // be read for ever.
+        // An extension begins with its length in words and ends with the type of the next one. Length 0 is invalid and
+        // would be read for ever.
         let bytes = 4 * usize::from(*rest.bytes.first()?);
         next = *rest.bytes.get(bytes.checked_sub(1)?)?;
         rest = rest.skip(bytes)?;

@@ -1,8 +1,8 @@
-//! Reads the records of the BPF program in the driver, which has parsed the headers, into [`PacketInfo`]s.
+//! Converts the records of the BPF program in the driver, which has parsed the headers, to [`PacketInfo`]s.
 //!
-//! The program (`bpf/meter.bpf.c` in `sys`) reads only common packets: Ethernet, at most two VLAN tags, IP without options or
-//! extension headers, whole packets of TCP, UDP, SCTP and ICMP that are no tunnels. All other frames are handed up with their
-//! first bytes, for the [`FrameParser`](super::FrameParser).
+//! The program (`bpf/meter.bpf.c` in `sys`) reads only common packets: Ethernet, at most two VLAN tags, IP without
+//! options or extension headers, whole packets of TCP, UDP, SCTP and ICMP that are no tunnels. Of all other frames, it
+//! passes on the first bytes, for the [`FrameParser`](super::FrameParser).
 //!
 //! Invariant: a record and the frame from which it was made give the same packet.
 
@@ -12,10 +12,11 @@ use crate::{PacketInfo, flags};
 /// Bytes of a record of an IPv4 packet, and of an IPv6 packet.
 pub const UNIFIED_RECORD_LENGTHS: [usize; 2] = [40, 64];
 
-/// Bytes before the addresses. Numbers are in the machine's own order.
+/// Bytes before the addresses in a record. Numbers are in the machine's own byte order.
 const RECORD_HEAD_BYTES: usize = 32;
 
-/// Reads the packet of a record. `full_len` and `at_ns` stand beside it in the ring. Returns false if it is no record.
+/// Converts a record to a packet. `full_len` and `at_ns` come from the record's entry in the ring. Returns false if the
+/// bytes are not a record but the beginning of a frame.
 #[inline]
 pub fn read_record(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut PacketInfo) -> bool {
     let Some((head, addresses)) = record.split_first_chunk::<RECORD_HEAD_BYTES>() else { return false };

@@ -1,4 +1,5 @@
-//! Reads datagrams into events. Any bytes are accepted: bytes that are not SIM give an error with the reason, never a panic.
+//! Decodes datagrams into events. Any bytes are accepted: bytes that are not SIM give an error with the
+//! reason, never a panic.
 //!
 //! Sequence numbers are returned, not judged: the receiver of many datagrams finds out which one is missing.
 
@@ -13,18 +14,18 @@ use crate::packet::{TunnelKind, ipv4_mapped};
 pub enum SimError {
     #[error("the message does not begin with `SIM`")]
     Magic,
-    /// A version that is not known here.
+    /// A version that packetrig cannot read.
     #[error("SIM version {0} is not supported: packetrig reads version {VERSION}")]
     Version(u8),
     /// The datagram is shorter than its header, than the length in its header, or than its items.
-    #[error("the SIM datagram is truncated: {have} bytes are left, but {want} are needed")]
+    #[error("the SIM datagram is truncated: bytes needed: {want}, bytes left: {have}")]
     Cut {
         have: usize,
         /// Number of bytes that are needed.
         want: usize,
     },
-    /// The length of the datagram is not that of its items.
-    #[error("{left} bytes follow the last item of the SIM datagram")]
+    /// Bytes follow the last item of the datagram.
+    #[error("the SIM datagram is longer than its items; surplus bytes: {left}")]
     Left { left: usize },
     /// An item of unknown kind.
     #[error("item {index} of the SIM datagram has the unknown kind {kind}")]
@@ -42,14 +43,14 @@ pub struct SimDatagram {
     pub exporter: u32,
     /// Datagrams before this one, modulo 2^32.
     pub datagram_sequence: u32,
-    /// Packets and new flows before this one.
+    /// Packets and new flows before this datagram.
     pub event_sequence: u64,
     /// Base of the times, nanoseconds since 1970.
     pub base_ns: u64,
 }
 
 /// One item of a datagram.
-#[expect(clippy::large_enum_variant, reason = "handed on from the stack at once, and a ledger is rare")]
+#[expect(clippy::large_enum_variant, reason = "passed on from the stack at once, and a ledger is rare")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SimItem {
     /// A packet or a new flow.
@@ -94,7 +95,7 @@ impl SimDecoder {
         })
     }
 
-    /// Reads one whole datagram. Items before an error have been given to `take_item`.
+    /// Decodes one whole datagram and passes its items to `take_item`, also the items before an error.
     pub fn decode_datagram(
         bytes: &[u8],
         take_item: &mut impl FnMut(SimItem),

@@ -1,6 +1,7 @@
-//! Writes events as datagrams.
+//! Encodes events as datagrams.
 //!
-//! A datagram takes items until the next one does not fit. It is handed out then, after a time, or when the caller asks.
+//! Items are added to a datagram until the next one does not fit. The datagram is passed to the sink then, after
+//! [`SimOptions::flush_after`], or when the caller asks for it.
 
 use super::{HEADER, MAX_PAYLOAD_V4, SIM_DATAGRAM_MAGIC, SimEvent, VERSION, item};
 use crate::account::{LEDGER_ACCOUNTS, UNKNOWN_VALUE};
@@ -14,9 +15,9 @@ use packetrig_units::Nanos;
 #[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
     pub exporter: u32,
-    /// Greatest length of a datagram. It is raised to the length that a ledger needs, and limited to 65 535.
+    /// Maximum length of a datagram, in bytes. It is raised to the length that a ledger needs, and limited to 65 535.
     pub datagram_bytes: usize,
-    /// Time for which an event waits for further events to fill its datagram.
+    /// Maximum time for which an event waits for further events to fill its datagram.
     pub flush_after: Nanos,
 }
 
@@ -90,14 +91,14 @@ impl SimEncoder {
         self.own += 1;
     }
 
-    /// Hands out the datagram if it has waited long enough.
+    /// Passes the datagram to `sink` if it has waited for `flush_after`.
     pub fn flush_if_due(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if now_ns.saturating_sub(self.opened_ns) >= self.options.flush_after.as_u64() {
             self.flush_datagram(sink);
         }
     }
 
-    /// Hands out the datagram unless it is empty.
+    /// Passes the datagram to `sink` unless it is empty, and begins a new one.
     pub fn flush_datagram(&mut self, sink: &mut impl MessageSink) {
         if self.items == 0 {
             return;
@@ -118,15 +119,15 @@ impl SimEncoder {
         self.carried = CarriedRecords::default();
     }
 
-    /// Returns the counts of the datagram that is not handed out yet.
+    /// Returns the counts of the datagram that has not been passed to a sink yet.
     pub const fn waiting_records(&self) -> CarriedRecords {
         self.carried
     }
 
     fn add_packet(&mut self, flow_id: u64, bytes: u32, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
         self.make_datagram_room(item::PACKET_ITEM_LAYOUT.length, at_ns, now_ns, sink);
-        // The short form has 24 bits for the length and 32 for the time since the base, about two seconds either way. Values
-        // that do not fit take the long form, in this datagram if it has room for it.
+        // The short form has 24 bits for the length and 32 for the time since the base, about two seconds either way.
+        // Values that do not fit take the long form, in this datagram if it has room for it.
         if let (Some(delta), 0) = (self.time_delta(at_ns), bytes >> 24) {
             self.buffer.extend((u32::from(item::PACKET_ITEM_LAYOUT.kind) << 24 | bytes).to_be_bytes());
             self.buffer.extend(delta.to_be_bytes());
@@ -166,7 +167,8 @@ impl SimEncoder {
         self.count_event(0, 0);
     }
 
-    /// Makes room for an item, in a new datagram if this one has none. A datagram's base time is that of its first item.
+    /// Makes room for an item, in a new datagram if this one has no room. A datagram's base time is the time
+    /// of its first item.
     fn make_datagram_room(&mut self, length: usize, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
         if self.buffer.len() + length > self.options.datagram_bytes {
             self.flush_datagram(sink);

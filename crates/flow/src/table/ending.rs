@@ -1,15 +1,15 @@
 //! End of flows: handles due timers and reports records.
 //!
-//! Invariant: counts leave in a record before they are forgotten.
+//! Invariant: counts are reported in a record before they are cleared.
 
 use super::history::FlowHistories;
 use super::index::NONE;
 use super::slot::{self, ENDED_STATE, HAS_RARE_STATE, HotSlot};
 use super::wheel::TimerReason;
-use super::{FlowOutlet, FlowTable, MemoryHints, slot_number, wheel};
+use super::{FlowEventReceiver, FlowTable, MemoryHints, slot_number, wheel};
 use crate::record::EndReason;
 
-/// Flows with expired timers that are handled together.
+/// Number of flows with expired timers that are handled together.
 const EXPIRED_FLOWS_PER_BATCH: usize = 16;
 
 /// The first `count` slots have an expired timer.
@@ -21,7 +21,12 @@ struct ExpiredSlots {
 impl<H: MemoryHints> FlowTable<H> {
     /// Reports everything that is due for a flow by a time. Returns whether the flow continues; if not, its
     /// slot still holds its key.
-    pub(super) fn report_due_flow(&mut self, slot: usize, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
+    pub(super) fn report_due_flow(
+        &mut self,
+        slot: usize,
+        at_ns: u64,
+        outlet: &mut impl FlowEventReceiver,
+    ) -> bool {
         loop {
             let due = self.limits.flow_deadline(&self.hot[slot]);
             if due.at_ns > at_ns {
@@ -35,8 +40,13 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Handles expired timers, at most about `most`. Returns whether there were no more.
-    pub(super) fn run_timers(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
+    /// Handles about `most` expired timers at most. Returns true if no expired timer is left.
+    pub(super) fn run_timers(
+        &mut self,
+        now_ns: u64,
+        most: usize,
+        outlet: &mut impl FlowEventReceiver,
+    ) -> bool {
         let mut left = most;
         while left > 0 {
             let expired = self.take_expired_slots(now_ns);
@@ -52,7 +62,7 @@ impl<H: MemoryHints> FlowTable<H> {
         false
     }
 
-    /// Takes some slots with expired timers, and prefetches all their memory.
+    /// Removes some expired timers. Returns their slots, and prefetches the memory of these slots.
     fn take_expired_slots(&mut self, now_ns: u64) -> ExpiredSlots {
         let mut expired = ExpiredSlots { slots: [NONE; EXPIRED_FLOWS_PER_BATCH], count: 0 };
         while expired.count < EXPIRED_FLOWS_PER_BATCH
@@ -70,7 +80,7 @@ impl<H: MemoryHints> FlowTable<H> {
         expired
     }
 
-    fn on_timer(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
+    fn on_timer(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowEventReceiver) {
         if self.report_due_flow(slot, now_ns, outlet) {
             let timer = self.limits.timer_setting(&self.hot[slot]);
             self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
@@ -82,15 +92,15 @@ impl<H: MemoryHints> FlowTable<H> {
         let until_ns =
             self.limits.end_ns(&self.hot[slot]).saturating_add(FlowHistories::ENDED_FLOW_KEEP_TIME_NS);
         if self.histories.is_some() && now_ns < until_ns {
-            self.wheel.set_timer(slot_number(slot), wheel::tick_after(until_ns), TimerReason::Silence);
+            self.wheel.set_timer(slot_number(slot), wheel::first_tick_after(until_ns), TimerReason::Silence);
         } else {
             self.release_slot(slot);
         }
     }
 
-    /// Emits the last record of an ended flow with an empty last part, if its history is kept:
+    /// Emits the last record of an ended flow with an empty last part, if the history of the flow is kept:
     /// see the module `history`.
-    pub(super) fn report_flow_end_if_needed(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+    pub(super) fn report_flow_end_if_needed(&mut self, slot: usize, outlet: &mut impl FlowEventReceiver) {
         let hot = &self.hot[slot];
         let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_unreported(slot));
         if is_untold && hot.is_empty() {
@@ -99,12 +109,12 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Reports the counts since the last report. Returns whether there were any.
+    /// Reports the counts since the last report. Returns false if there were none.
     pub(super) fn report_flow_part(
         &mut self,
         slot: usize,
         end: EndReason,
-        outlet: &mut impl FlowOutlet,
+        outlet: &mut impl FlowEventReceiver,
     ) -> bool {
         let is_due = !self.hot[slot].is_empty();
         if is_due {
@@ -113,21 +123,27 @@ impl<H: MemoryHints> FlowTable<H> {
         is_due
     }
 
-    /// Reports the counts since the last report before the part ends, because the clock was set back.
-    pub(super) fn report_shortened_part(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+    /// Reports the counts since the last report before the part has ended, because the clock was set back.
+    pub(super) fn report_shortened_part(&mut self, slot: usize, outlet: &mut impl FlowEventReceiver) {
         if !self.hot[slot].is_empty() {
-            // A meter has not seen the whole part, so its planned end says nothing.
+            // The meter has not seen the whole part, so the planned end of the part is not reported.
             self.emit_part(slot, EndReason::Active, None, outlet);
         }
     }
 
-    fn emit_record(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
+    fn emit_record(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowEventReceiver) {
         let planned_end = self.hot[slot].start.saturating_add(self.limits.active);
         self.emit_part(slot, end, (end == EndReason::Active).then_some(planned_end), outlet);
     }
 
     /// Emits a record. `cut_ns`: the planned end of the part, if the part has lasted until then and the flow continues.
-    fn emit_part(&mut self, slot: usize, end: EndReason, cut_ns: Option<u64>, outlet: &mut impl FlowOutlet) {
+    fn emit_part(
+        &mut self,
+        slot: usize,
+        end: EndReason,
+        cut_ns: Option<u64>,
+        outlet: &mut impl FlowEventReceiver,
+    ) {
         let hot = &mut self.hot[slot];
         let rare = if hot.has_flow_state(HAS_RARE_STATE) { self.rare.get_mut(slot) } else { None };
         let mut record = slot::build_record(

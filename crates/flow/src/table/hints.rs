@@ -1,11 +1,11 @@
-//! Interface to the owner of a table: memory hints, and the receiver of records.
+//! Interface to the caller of a table: memory hints, and the receiver of records.
 
 use crate::key::FlowKey;
 use crate::record::FlowRecord;
 
-/// Hints to the memory. They change the speed and nothing else; `()` gives none.
+/// Hints about the use of memory. They change the speed and nothing else; `()` gives none.
 pub trait MemoryHints {
-    /// Asks the cache for a line that will be used soon.
+    /// Asks the processor to load a cache line that will be used soon.
     fn prefetch<T>(line: &T);
 
     /// Asks for large pages for memory that is used in random order and not touched yet. Returns whether
@@ -21,8 +21,8 @@ impl MemoryHints for () {
     }
 }
 
-/// Receiver of the flows that leave the table.
-pub trait FlowOutlet {
+/// Receiver of the records and of the new flows that a table reports.
+pub trait FlowEventReceiver {
     /// Called when a flow, or a part of one, is reported.
     fn on_record(&mut self, record: &FlowRecord);
 
@@ -30,7 +30,7 @@ pub trait FlowOutlet {
     fn on_flow_opened(&mut self, _flow_id: u64, _key: &FlowKey, _at_ns: u64) {}
 }
 
-impl FlowOutlet for Vec<FlowRecord> {
+impl FlowEventReceiver for Vec<FlowRecord> {
     fn on_record(&mut self, record: &FlowRecord) {
         self.push(record.clone());
     }

@@ -1,18 +1,18 @@
 //! History of the flows of a table at a meter of a group, see [`FlowHistory`].
 //!
-//! Parts of flows end at moments that all meters share: at multiples of the active timeout, shifted for each
-//! flow by its number. In each part, the packet of each direction with the smallest content hash is its landmark.
-//! The last packet before a silence of the flow and the first packet after it are landmarks, too. So meters
-//! choose the same landmarks, except for packets around the moments at which parts end.
+//! Parts of flows end at moments that all meters share: at multiples of the active timeout, shifted for each flow by
+//! its number. In each part, the packet of each direction with the smallest content hash is the landmark of the part.
+//! The last packet before a silence of the flow and the first packet after it are landmarks, too. So meters choose the
+//! same landmarks, except for packets around the moments at which parts end.
 //!
-//! An ended flow is kept a little longer. A packet in that time may have come before the end at another meter, which then
-//! reports both together. So this meter does the same, with the packets that it followed before.
+//! An ended flow is kept a little longer. A packet in that time may have come before the end at another meter, which
+//! then counts it to the same flow. So this meter does the same, and continues the totals of the ended flow.
 //!
 //! Every flow has a last record, even an empty one: a packet around the end of a part may be in that part
 //! here and in the next part at another meter.
 //!
-//! Invariant: between the packet from which a meter follows a flow and the end of its last record, no loss of the meter is
-//! known. After a loss it follows the flow from the next packet on, as if it had just started.
+//! Invariant: between the packet from which a meter follows a flow and the end of its last record, no loss of the meter
+//! is known. After a loss it follows the flow from the next packet on, as if it had just started.
 
 mod direction;
 
@@ -28,24 +28,24 @@ use direction::{MAX_KEPT_LANDMARKS, ObservedDirection};
 /// Tolerance of the idle timeout: another meter may have ended a flow after a silence that is shorter by this.
 const IDLE_TIMEOUT_TOLERANCE_NS: u64 = 500_000_000;
 
-/// Parts that a meter must see whole until other meters recognise a flow that was already running. One is not enough:
-/// meters whose clocks differ may choose different landmarks in it.
+/// Number of parts that a meter must see whole until other meters recognise a flow that was already running. One is not
+/// enough: meters whose clocks differ may choose different landmarks in it.
 const PARTS_UNTIL_RECOGNISED: u8 = 2;
 
-/// Directions are in the order of ends, not in that of the first packet.
+/// History of the flow in a slot. Directions are in the order of the endpoints, not in that of the first packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotHistory {
     directions: [ObservedDirection; 2],
     since_ns: u64,
     /// Offset of the part boundaries, which are at multiples of the part length plus this.
     phase: u64,
-    /// Losses that were known when the meter began to follow it.
+    /// Number of losses that were known when the meter began to follow the flow.
     losses: u32,
     /// True if the next packet of this direction comes after a silence.
     awaits_first: [bool; 2],
     /// True if a record reported the end of the flow.
     is_end_told: bool,
-    /// Parts that the meter must still see whole before other meters are sure to know a landmark of it.
+    /// Number of parts that the meter must still see whole before other meters are sure to know a landmark of the flow.
     strange_parts: u8,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct FlowHistories {
     mark: RecordOriginMark,
     active: u64,
     idle: u64,
-    /// See [`TableOptions`].
+    /// See [`TableOptions::begins_with_all`].
     begins_with_all: bool,
     /// Time until which the table may have missed or forgotten flows.
     unsure_ns: u64,
@@ -81,7 +81,7 @@ impl FlowHistories {
         }
     }
 
-    /// Makes room for this many slots.
+    /// Adds histories of unused slots until there are this many.
     pub(super) fn resize_slots(&mut self, slots: usize) {
         self.slots.resize(slots, SlotHistory::default());
     }
@@ -109,7 +109,7 @@ impl FlowHistories {
     /// Time for which a flow is kept after its end.
     pub(super) const ENDED_FLOW_KEEP_TIME_NS: u64 = 1_000_000_000;
 
-    /// The memory that a slot takes.
+    /// Memory that the history of a slot takes, in bytes.
     pub(super) const SLOT_BYTES: usize = size_of::<SlotHistory>();
 
     /// Returns the latest boundary between parts of the flow up to a time.
@@ -118,12 +118,12 @@ impl FlowHistories {
         at_ns.saturating_sub((at_ns % self.active + self.active - phase) % self.active)
     }
 
-    /// Records the number of the flow in a slot.
+    /// Sets the number of the flow in a slot, which shifts the boundaries of its parts.
     pub(super) fn record_flow_id(&mut self, slot: usize, flow_id: u64) {
         self.slots[slot].phase = flow_id;
     }
 
-    /// Begins a flow in a slot with a packet.
+    /// Begins the history of a flow in a slot with the time of its first packet.
     pub(super) fn begin_flow(&mut self, slot: usize, at_ns: u64) {
         // Until one idle timeout after a gap, a packet may belong to a flow that was already running. The first
         // packet of such a flow is unknown: this meter did not see the silence before it.
@@ -138,12 +138,12 @@ impl FlowHistories {
         };
     }
 
-    /// Records that the flow was silent before its next packet, so that other meters may begin with it.
+    /// Records that the flow was silent before its next packet, so that this packet becomes a landmark.
     pub(super) fn record_silence(&mut self, slot: usize) {
         self.slots[slot].awaits_first = [true; 2];
     }
 
-    /// Releases a slot after its flow left the table.
+    /// Ends the history in a slot after its flow left the table: the flow no longer counts as strange.
     pub(super) fn end_flow(&mut self, slot: usize) {
         self.strange -= usize::from(std::mem::take(&mut self.slots[slot].strange_parts) > 0);
     }
@@ -191,7 +191,7 @@ impl FlowHistories {
         let history = &mut self.slots[slot];
         let direction = &mut history.directions[usize::from(flipped)];
         let is_alike = direction.recent.contains(&packet.content);
-        // One comparison tests both ends of the part: behind its end the difference wraps to a large number.
+        // One comparison tests both ends of the part: after its end, the difference wraps to a large number.
         let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
         let is_usual = is_in_part
             && packet.content > direction.landmarks[0].content
@@ -233,7 +233,7 @@ impl FlowHistories {
         direction.landmarks[0] = landmark;
     }
 
-    /// Records that the clock was set back, for flows that begin then.
+    /// Records that the clock was set back, for flows that begin from now on.
     pub(super) const fn record_table_clock_set_back(&mut self, before_ns: u64, now_ns: u64) {
         let is_unsure = self.unsure_ns > 0 && before_ns < self.unsure_ns.saturating_add(self.idle);
         self.unsure_ns = if is_unsure { now_ns } else { 0 };
@@ -246,7 +246,7 @@ impl FlowHistories {
         }
     }
 
-    /// Returns whether packets were lost since the meter follows the flow in a slot.
+    /// Returns whether packets were lost since the meter began to follow the flow in a slot.
     #[inline]
     pub(super) fn has_lost_packets(&self, slot: usize) -> bool {
         self.slots[slot].losses != self.losses
@@ -255,7 +255,7 @@ impl FlowHistories {
     /// Follows the flow from its next packet on, after everything before the loss was reported.
     pub(super) fn restart_flow(&mut self, slot: usize, at_ns: u64) {
         let history = &mut self.slots[slot];
-        // A flow that is strange already is in the sum.
+        // A flow that is strange already counts in `self.strange`.
         self.strange += usize::from(history.strange_parts == 0);
         // The phase comes from the flow's number. It stays, because parts must
         // end when they end at other meters.
@@ -318,7 +318,8 @@ impl FlowHistories {
         }
     }
 
-    /// Returns whether something of the flow was reported since the meter follows it, but not its end.
+    /// Returns whether records of the flow were reported since the meter began to follow it, but not the
+    /// end of the flow.
     pub(super) fn is_end_unreported(&self, slot: usize) -> bool {
         let SlotHistory { directions, is_end_told, .. } = &self.slots[slot];
         !is_end_told && directions.iter().any(|direction| direction.reported != CountTotals::default())

@@ -1,8 +1,9 @@
 //! The index of the flow table: hash -> slot, in buckets of one cache line.
 //!
-//! A flow is in its first bucket or, if that was full, in its second. The first bucket counts the flows that it sent to their
-//! second one, so that a search mostly ends after one cache line. If both buckets are full, one of their sixteen flows moves
-//! to its own other bucket. Buckets hold tags of the hash, never keys, so a match must be compared with the key.
+//! A flow is in its first bucket or, if that was full, in its second. The first bucket counts the flows that it sent
+//! to their second one, so that a search usually ends after one cache line. If both buckets are full, one of their
+//! sixteen flows moves to its own other bucket. Buckets hold tags of the hash, never keys, so a match must be
+//! compared with the key.
 //!
 //! Invariant: a slot is in the index exactly once, in one of the two buckets of its flow's hash.
 
@@ -10,7 +11,7 @@ use super::hints::MemoryHints;
 use super::memory;
 
 pub(super) const NONE: u32 = u32::MAX;
-/// Places in a bucket.
+/// Number of places for flows in a bucket.
 const PLACES_PER_BUCKET: usize = 8;
 /// Maximum load of the buckets: two thirds of their places.
 const MAX_BUCKET_LOAD: (u64, u64) = (2, 3);
@@ -35,7 +36,7 @@ pub(super) struct FlowIndex {
     count: u64,
 }
 
-/// A place in the index.
+/// A place in the index: a bucket, and one of its lanes.
 #[derive(Clone, Copy, Debug)]
 struct FlowIndexPosition {
     bucket: usize,
@@ -43,7 +44,7 @@ struct FlowIndexPosition {
 }
 
 impl FlowIndex {
-    /// An index for this many flows.
+    /// Creates an index for this many flows.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "there are fewer buckets than slots, whose numbers have 32 bits"
@@ -78,19 +79,19 @@ impl FlowIndex {
         elsewhere
     }
 
-    /// Returns the first slot in the first bucket whose tag matches.
+    /// Returns the first slot with a matching tag in the first bucket; [`NONE`] if no tag matches.
     #[inline]
     pub(super) fn first_slot_in_first_bucket(&self, hash: u64) -> u32 {
         self.buckets[self.first_bucket(hash)].first_candidate(hash_tag(hash))
     }
 
-    /// Returns the first slot in the second bucket whose tag matches.
+    /// Returns the first slot with a matching tag in the second bucket; [`NONE`] if no tag matches.
     #[inline]
     pub(super) fn first_slot_in_second_bucket(&self, hash: u64) -> u32 {
         self.buckets[self.second_bucket(hash)].first_candidate(hash_tag(hash))
     }
 
-    /// Returns the slot for which `is_it` returns true.
+    /// Returns the slot with a matching tag for which `is_it` returns true; `None` if there is no such slot.
     pub(super) fn find_slot(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let first = &self.buckets[self.first_bucket(hash)];
         let found = first.find_slot(hash_tag(hash), &is_it);
@@ -109,7 +110,7 @@ impl FlowIndex {
         place.is_some()
     }
 
-    /// Removes a slot.
+    /// Removes a slot. Does nothing if the slot is not in the index.
     pub(super) fn remove_slot(&mut self, hash: u64, slot: u32) {
         if let Some(place) = self.find_index_position(hash, slot) {
             self.clear_index_position(place, hash);
@@ -139,8 +140,8 @@ impl FlowIndex {
     /// Moves one flow of the two full buckets to its other bucket. Returns the place that is then free.
     #[cold]
     fn make_bucket_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<FlowIndexPosition> {
-        // One step is enough at the load of two thirds: in simulations with random keys, the first flow without a place came
-        // at 92 %. The tags do not hold the whole hash, so the hash of the moved flow is computed from its key.
+        // One step is enough at the load of two thirds: in simulations with random keys, the first flow without a place
+        // came at 92 %. The tags do not hold the whole hash, so the hash of the moved flow is computed from its key.
         for bucket in [self.first_bucket(hash), self.second_bucket(hash)] {
             for lane in 0..PLACES_PER_BUCKET {
                 let slot = self.buckets[bucket].slots[lane];
@@ -221,8 +222,8 @@ impl FlowIndexBucket {
     fn matching_lanes(&self, tag: u16) -> [u64; 2] {
         const ONE_IN_EACH_LANE: u64 = 0x0001_0001_0001_0001;
         const LOW_LANE_BITS: u64 = 0x7fff_7fff_7fff_7fff;
-        // Eight tags are compared at once, four in each word. A lane that equals the tag becomes zero. Adding 0x7fff to the
-        // low bits of a lane sets its highest bit unless they are zero, and carries into no other lane.
+        // Eight tags are compared at once, four in each word. A lane that equals the tag becomes zero. Adding 0x7fff to
+        // the low bits of a lane sets its highest bit unless they are zero, and carries into no other lane.
         let wanted = u64::from(tag) * ONE_IN_EACH_LANE;
         self.tags.map(|tags| {
             let different = tags ^ wanted;
@@ -237,7 +238,7 @@ impl FlowIndexBucket {
     }
 }
 
-/// Returns the lowest of these lanes.
+/// Returns the lowest of these lanes; `None` if there are none.
 #[inline]
 const fn lowest_lane(lanes: [u64; 2]) -> Option<usize> {
     match lanes {
@@ -261,12 +262,13 @@ mod tests {
     use super::*;
     use crate::hash::WordHasher;
 
-    /// Flows are found as long as they are in, at the load that the options promise, and nothing is ever without a place.
+    /// Flows are found as long as they are in, at the load that the options promise, and nothing is
+    /// ever without a place.
     #[test]
     fn a_full_index_has_every_flow() {
         const FLOWS: u32 = 100_000;
         let hasher = WordHasher::new([1, 2]);
-        let hash = |slot: u32| hasher.hash_two([u64::from(slot), 0]);
+        let hash = |slot: u32| hasher.hash_two_words([u64::from(slot), 0]);
         let mut index = FlowIndex::new::<()>(FLOWS);
         for slot in 0..FLOWS {
             assert!(index.insert_slot(hash(slot), slot, hash), "{slot}");

@@ -12,7 +12,7 @@ use crate::packet::{IPV4_MAPPED_PREFIX, PacketInfo, TunnelKind};
 
 /// Bits of the second word that are not part of the key: the flow's state.
 pub(super) const STATE_BITS: u64 = 0xff;
-/// Kind of the words, in the second word. Neither bit: no flow.
+/// Kind of the key, in the second word. If neither bit is set, there is no flow.
 pub(super) const SHORT_KEY_KIND: u64 = 1 << 8;
 pub(super) const LONG_KEY_KIND: u64 = 2 << 8;
 pub(super) const KEY_KIND_BITS: u64 = SHORT_KEY_KIND | LONG_KEY_KIND;
@@ -24,12 +24,12 @@ const VLAN_BITS: u16 = 0xfff;
 /// Key of a packet, and the slot where it was found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyLookup {
-    /// The key; state is zero.
+    /// The words of the key; the bits of the state are zero.
     pub(super) words: [u64; 2],
     pub(super) hash: u64,
-    /// Slot that probably has the flow.
+    /// Slot that probably has the flow; [`NONE`] before the search, or if no tag matched.
     pub(super) slot: u32,
-    /// True if the packet goes from the upper end to the lower.
+    /// True if the packet goes from the upper endpoint to the lower one.
     pub(super) flipped: bool,
 }
 
@@ -41,7 +41,7 @@ impl KeyLookup {
     }
 }
 
-/// The two words of a key, and whether its source is the upper end.
+/// The two words of a key, and whether its source is the upper endpoint.
 #[derive(Clone, Copy)]
 struct KeyWords {
     words: [u64; 2],
@@ -51,7 +51,7 @@ struct KeyWords {
 /// Makes keys of packets.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
-pub(super) struct KeyMaker {
+pub(super) struct FlowKeyBuilder {
     hasher: WordHasher,
     biflow: bool,
     icmp: bool,
@@ -59,7 +59,7 @@ pub(super) struct KeyMaker {
     tunnel: bool,
 }
 
-impl KeyMaker {
+impl FlowKeyBuilder {
     pub(super) const fn new(options: &TableOptions) -> Self {
         Self {
             hasher: WordHasher::new(options.hash_key),
@@ -78,20 +78,20 @@ impl KeyMaker {
         KeyLookup { words: key.words, hash: self.hash_words(key.words), slot: NONE, flipped: key.flipped }
     }
 
-    /// Hashes words without state.
+    /// Hashes the words of a key, without the bits of the state.
     #[inline]
     pub(super) const fn hash_words(&self, words: [u64; 2]) -> u64 {
-        self.hasher.hash_two(words)
+        self.hasher.hash_two_words(words)
     }
 
-    /// Returns the key's six words.
+    /// Returns the packet's key as six words.
     #[inline]
     pub(super) fn canonical_key(&self, packet: &PacketInfo) -> CanonicalKey {
         let key = self.flow_key(packet);
         if self.biflow { CanonicalKey::from_key(&key) } else { CanonicalKey::one_way(&key) }
     }
 
-    /// Returns the packet's key without the fields that shall not distinguish flows.
+    /// Returns the packet's key without the fields that the options exclude from keys.
     pub(super) fn flow_key(&self, packet: &PacketInfo) -> FlowKey {
         let mut key = FlowKey::from_packet(packet);
         if is_icmp(key.protocol) {
@@ -109,7 +109,7 @@ impl KeyMaker {
         key
     }
 
-    /// Returns whether type and code are in the key.
+    /// Returns whether type and code of ICMP are in the key.
     pub(super) const fn has_icmp(&self) -> bool {
         self.icmp
     }
@@ -157,12 +157,12 @@ impl KeyMaker {
     #[inline(never)]
     fn long_key_words(&self, packet: &PacketInfo) -> KeyWords {
         let canonical = self.canonical_key(packet);
-        let [first, second] = self.hasher.hash_six(&canonical.words);
+        let [first, second] = self.hasher.hash_six_words(&canonical.words);
         KeyWords { words: [first, second & DIGEST_BITS | LONG_KEY_KIND], flipped: canonical.flipped }
     }
 }
 
-/// Returns the address if it is IPv4.
+/// Returns an IPv4 address as a number; `None` for an IPv6 address.
 #[inline]
 fn ipv4_address(address: &[u8; 16]) -> Option<u32> {
     let [prefix @ .., a, b, c, d] = address;

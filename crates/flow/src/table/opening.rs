@@ -1,19 +1,21 @@
-//! Start of flows: a slot, a place in the index, and, when the table is full, the choice of the flow to replace.
+//! Opens flows: finds a slot and a place in the index and, when the table is full, chooses the flow to replace.
 //!
 //! Invariant: a flow that is ended to make room is first reported and counted as evicted, if it has unreported packets.
 
-use super::look::{KeyLookup, KeyMaker};
+use super::look::{FlowKeyBuilder, KeyLookup};
 use super::slot::{self, ColdSlot, HAS_RARE_STATE, HotSlot};
 use super::wheel::TimerReason;
-use super::{FlowOutlet, FlowTable, FullTableReaction, MemoryHints, SLOTS_PER_ALLOCATION, slot_number};
+use super::{
+    FlowEventReceiver, FlowTable, FullTableReaction, MemoryHints, SLOTS_PER_ALLOCATION, slot_number,
+};
 use crate::packet::PacketInfo;
 use crate::record::EndReason;
 
 /// Maximum number of flows that are examined to find the one that has been silent longest.
 const MAX_FLOWS_EXAMINED: usize = 32;
 
-/// Returns the hash of the flow in a slot. The index asks for it when it moves that flow.
-fn slot_hash(keys: &KeyMaker, hot: &[HotSlot], slot: u32) -> u64 {
+/// Returns the hash of the flow in a slot. The index needs the hash when it moves that flow.
+fn slot_hash(keys: &FlowKeyBuilder, hot: &[HotSlot], slot: u32) -> u64 {
     keys.hash_words(hot[slot as usize].key_words())
 }
 
@@ -21,7 +23,12 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Opens a flow with its first packet. If there is no room and none can be made, the packet counts as untracked.
     #[cold]
     #[inline(never)]
-    pub(super) fn open_flow(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
+    pub(super) fn open_flow(
+        &mut self,
+        look: &KeyLookup,
+        packet: &PacketInfo,
+        outlet: &mut impl FlowEventReceiver,
+    ) {
         let Some(slot) = self.make_table_room(look.hash, outlet) else {
             // An untracked packet is a gap in its flow's history, so flows that
             // begin soon may be older than they look.
@@ -41,7 +48,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
     }
 
-    /// Prefetches the memory of the nth next flow that opens.
+    /// Prefetches the memory for the flow that opens after `nth` other flows.
     #[inline]
     pub(super) fn prefetch_free_slot(&self, nth: usize) {
         // Slots are popped from the end, so the nth flow to open gets the nth slot from there.
@@ -52,8 +59,8 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Finds a slot and adds it to the index under this hash.
-    fn make_table_room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
+    /// Finds a slot and adds it to the index under this hash; `None` if there is no room and none can be made.
+    fn make_table_room(&mut self, hash: u64, outlet: &mut impl FlowEventReceiver) -> Option<usize> {
         // Slots are made late, so that a table touches only as much memory as it has ever had flows.
         if self.free.is_empty() && !self.allocate_slots() {
             self.evict_one_flow_if_allowed(outlet);
@@ -77,7 +84,7 @@ impl<H: MemoryHints> FlowTable<H> {
         None
     }
 
-    /// Adds some slots within the memory reserved for them. Returns whether there were any left.
+    /// Adds some slots within the memory that is reserved for them. Returns false if all slots exist already.
     fn allocate_slots(&mut self) -> bool {
         let before = self.hot.len();
         let after = self.capacity.min(before + SLOTS_PER_ALLOCATION);
@@ -93,7 +100,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Ends the flow that has been silent longest according to the timers, unless the options refuse new flows instead.
     #[cold]
-    fn evict_one_flow_if_allowed(&mut self, outlet: &mut impl FlowOutlet) {
+    fn evict_one_flow_if_allowed(&mut self, outlet: &mut impl FlowEventReceiver) {
         if self.limits.when_full == FullTableReaction::Refuse {
             return;
         }
@@ -112,7 +119,8 @@ impl<H: MemoryHints> FlowTable<H> {
             self.prefetch_next_candidate(slot);
             silent = Some(silent.map_or(slot, |one| self.pick_longer_silent(one, slot)));
             let timer = self.limits.timer_setting(&self.hot[slot as usize]);
-            // No packet came since its timer was set, so among such flows it has been silent longest, to one tick.
+            // No packet came since the timer was set, so among such flows this one has been silent
+            // longest, to one tick.
             if timer.wait == TimerReason::Silence && timer.tick <= due.tick {
                 break;
             }
@@ -130,13 +138,13 @@ impl<H: MemoryHints> FlowTable<H> {
         ring.take(MAX_FLOWS_EXAMINED).reduce(|one, other| self.pick_longer_silent(one, other))
     }
 
-    /// Returns the one of two that has been silent longer.
+    /// Returns the one of two slots whose flow has been silent longer.
     fn pick_longer_silent(&self, one: u32, other: u32) -> u32 {
         let is_other = self.hot[other as usize].last_ns() < self.hot[one as usize].last_ns();
         if is_other { other } else { one }
     }
 
-    /// Prefetches the next candidate: mostly the flow with the timer that was set next.
+    /// Prefetches the next candidate: usually the flow with the timer that was set next.
     fn prefetch_next_candidate(&self, slot: u32) {
         if let Some(hot) = self.hot.get(self.wheel.next_slot(slot) as usize) {
             H::prefetch(hot);
@@ -144,7 +152,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    fn evict_flow(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+    fn evict_flow(&mut self, slot: usize, outlet: &mut impl FlowEventReceiver) {
         // A flow with an empty last part loses nothing, so it does not count as evicted.
         if self.report_flow_part(slot, EndReason::LackOfResources, outlet) {
             self.counts.evicted += 1;
@@ -161,7 +169,7 @@ impl<H: MemoryHints> FlowTable<H> {
         slot: usize,
         look: &KeyLookup,
         packet: &PacketInfo,
-        outlet: &mut impl FlowOutlet,
+        outlet: &mut impl FlowEventReceiver,
     ) {
         let canonical = self.keys.canonical_key(packet);
         self.hot[slot] = HotSlot::from_first_packet(look, packet);

@@ -1,4 +1,4 @@
-//! Options of the flow table: the parts of a key, the timeouts, and the behaviour of a full table.
+//! Options of the flow table: the fields of a key, the timeouts, and the behaviour of a full table.
 
 use crate::history::RecordOriginMark;
 use packetrig_units::Nanos;
@@ -32,8 +32,8 @@ pub struct TableOptions {
     pub sampling: u32,
     /// What happens to a new flow if the table is full.
     pub when_full: FullTableReaction,
-    /// Mark of the meter if it is one of a group; then records contain the history of their flows. Needs
-    /// [biflow](Self::biflow).
+    /// Group, number and interface of the meter if it is one of a group; then records contain the history of
+    /// their flows. Needs [biflow](Self::biflow).
     pub group: Option<RecordOriginMark>,
     /// True if no packet came before the first one, as in a file: flows begin with their first packets.
     pub begins_with_all: bool,

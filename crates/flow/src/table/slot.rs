@@ -15,8 +15,8 @@ use crate::packet::protocol::TCP;
 use crate::packet::{PacketInfo, flags};
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 
-/// The source is the upper end. This and the following bits are the state, in the lowest byte of the second of
-/// [`HotSlot::words`].
+/// The source is the upper endpoint. This and the following bits are the state, in the lowest byte of
+/// the second of [`HotSlot::words`].
 pub(super) const FLIPPED_STATE: u64 = 1;
 /// TCP ended the flow.
 pub(super) const ENDED_STATE: u64 = 2;
@@ -34,8 +34,8 @@ const TCP_RST: u8 = 4;
 /// TCP flags that may change a flow's state.
 pub(super) const TCP_CLOSING_FLAGS: u8 = TCP_FIN | TCP_RST;
 
-/// The frequently used part of a flow; see the module documentation. Arrays are by direction: from the source of the first
-/// packet, and to it.
+/// The frequently used part of a flow; see the module documentation. Arrays are by direction: from the source of the
+/// first packet, and to it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct HotSlot {
@@ -108,14 +108,14 @@ impl HotSlot {
         self.words[1] & KEY_KIND_BITS == 0
     }
 
-    /// Returns whether the slot has these two words.
+    /// Returns whether the slot has these two key words, whatever its state is.
     #[inline]
     pub(super) const fn matches_words(&self, words: [u64; 2]) -> bool {
         // State is the lowest byte, so words that differ there only have a difference of at most 0xff.
         self.words[0] == words[0] && self.words[1] ^ words[1] <= STATE_BITS
     }
 
-    /// Returns the words without state.
+    /// Returns the key words, with the bits of the state cleared.
     pub(super) const fn key_words(&self) -> [u64; 2] {
         [self.words[0], self.words[1] & !STATE_BITS]
     }
@@ -135,7 +135,7 @@ impl HotSlot {
         if self.last[0] > self.last[1] { self.last[0] } else { self.last[1] }
     }
 
-    /// Moves an empty part to the time to which the clock was set back.
+    /// Moves the times of an empty part back to `now_ns`, to which the clock was set back.
     pub(super) fn move_times_back(&mut self, now_ns: u64) {
         self.start = self.start.min(now_ns);
         self.last = self.last.map(|last_ns| last_ns.min(now_ns));
@@ -147,7 +147,7 @@ impl HotSlot {
         self.packets[0] == 0 && self.packets[1] == 0
     }
 
-    /// Returns the index of a direction. 0: as the first packet went; 1: the other way.
+    /// Returns the index of a direction: 0 for the direction of the first packet, 1 for the opposite one.
     #[inline]
     pub(super) const fn direction_index(&self, flipped: bool) -> usize {
         (self.words[1] & FLIPPED_STATE != flipped as u64) as usize
@@ -204,7 +204,7 @@ impl HotSlot {
         self.frame_bytes[direction] = 0;
     }
 
-    /// Records FIN and RST. A uniflow ends with its own FIN.
+    /// Records FIN and RST. A one-way flow ends with its own FIN.
     pub(super) const fn record_end_flags(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
         // The end is noted once: packets in the grace time must not change how the flow ended.
         if packet.protocol != TCP
@@ -307,7 +307,7 @@ impl ColdSlot {
     }
 }
 
-/// Returns the outer addresses of a new flow, if it is in a tunnel.
+/// Returns the outer addresses of a new flow; `None` if it is not in a tunnel.
 pub(super) fn outer_addresses(packet: &PacketInfo) -> Option<RarelyUsedCounts> {
     let carried = packet.outer_source != [0; 16] || packet.outer_destination != [0; 16];
     carried.then(|| {
@@ -329,7 +329,7 @@ fn rare_address(rare: Option<&RarelyUsedCounts>, at: usize) -> [u8; 16] {
     (u128::from(rare_count_at(rare, at)) << 64 | u128::from(rare_count_at(rare, at + 1))).to_be_bytes()
 }
 
-/// Returns the key of a flow, as its first packet had it.
+/// Returns the key of a flow, in the direction of its first packet.
 pub(super) fn flow_key(hot: &HotSlot, cold: &ColdSlot, icmp: bool) -> FlowKey {
     let canonical = CanonicalKey { words: cold.words, flipped: hot.has_flow_state(FLIPPED_STATE) };
     canonical.to_flow_key(if icmp { cold.icmp } else { 0 })

@@ -1,6 +1,6 @@
 //! Handles a clock that is set back: the table ends the parts of its flows, and the flows continue at the new time.
 
-use super::{FlowOutlet, FlowTable, MemoryHints, slot_number, wheel};
+use super::{FlowEventReceiver, FlowTable, MemoryHints, slot_number, wheel};
 
 impl<H: MemoryHints> FlowTable<H> {
     /// Returns whether a time is so long before that of the table that the clock must have been set back.
@@ -9,9 +9,9 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Handles a clock that was set back by more than the idle timeout, or was wrong before. The wheel never looks at
-    /// passed ticks again, so timers that are set by the old time would not expire until that time came again.
+    /// passed ticks again, so timers that were set for the old time would not expire until that time came again.
     #[cold]
-    pub(super) fn handle_clock_set_back(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
+    pub(super) fn handle_clock_set_back(&mut self, now_ns: u64, outlet: &mut impl FlowEventReceiver) {
         if let (Some(histories), Some(before_ns)) = (&mut self.histories, self.now_ns) {
             histories.record_table_clock_set_back(before_ns, now_ns);
         }
@@ -36,7 +36,7 @@ impl<H: MemoryHints> FlowTable<H> {
         &mut self,
         slot: usize,
         now_ns: u64,
-        outlet: &mut impl FlowOutlet,
+        outlet: &mut impl FlowEventReceiver,
     ) {
         self.report_shortened_part(slot, outlet);
         self.hot[slot].move_times_back(now_ns);

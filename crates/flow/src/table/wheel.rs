@@ -1,11 +1,11 @@
-//! The timers of flows: they tell when the table must check which flow.
+//! The timers of flows, from which the table learns when it must check a flow.
 //!
-//! The wheel consists of ticks with rings of slots, in the order in which these were set. A timer is set once and stays
-//! while packets move the end of its flow; when it expires, the end is computed again. So a packet costs nothing here, and a
-//! flow costs one check per timeout. A timer beyond the end of the wheel expires at its end.
+//! The wheel consists of ticks with rings of slots, in the order in which their timers were set. A timer is set once
+//! and stays while packets move the end of its flow; when it expires, the end is computed again. So a packet causes no
+//! work here, and a flow causes one check per timeout. A timer beyond the end of the wheel expires at its end.
 //!
-//! Every tick has two rings: one of flows that may be silent by then, and one of continuing flows that reach
-//! the end of a part. So a table that needs room does not search among busy flows.
+//! Every tick has two rings: one of flows that may have been silent for long enough by then, and one of continuing
+//! flows that reach the end of a part. So a table that needs room does not search among busy flows.
 //!
 //! Invariant: a set slot is in exactly one ring, of a tick that has not been passed.
 
@@ -46,7 +46,7 @@ const PART_TIMER_BIT: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug)]
 struct FlowTimer {
-    /// The tick, with [`PART_TIMER_BIT`] if the timer waits for that.
+    /// The tick, with [`PART_TIMER_BIT`] if the timer waits for [`TimerReason::Part`].
     tick: u64,
     next: u32,
     previous: u32,
@@ -71,12 +71,13 @@ pub(super) const fn tick_at(at_ns: u64) -> u64 {
 }
 
 /// Returns the first tick at which a time has certainly passed.
-pub(super) const fn tick_after(at_ns: u64) -> u64 {
+pub(super) const fn first_tick_after(at_ns: u64) -> u64 {
     tick_at(at_ns) + 1
 }
 
 impl TimerWheel {
-    /// A wheel for up to `capacity` slots, and times up to `furthest_ns` ahead. [`resize_slots`](Self::resize_slots) makes the timers.
+    /// Creates a wheel for up to `capacity` slots, and for times up to `furthest_ns` ahead.
+    /// [`resize_slots`](Self::resize_slots) makes the timers.
     #[expect(clippy::cast_possible_truncation, reason = "at most `MAX_WHEEL_TICKS` ticks")]
     pub(super) fn new<H: MemoryHints>(capacity: usize, furthest_ns: u64) -> Self {
         // A power of two, so that a tick finds its ring by a mask; at least 64, so that a word of `busy`
@@ -107,15 +108,15 @@ impl TimerWheel {
         H::prefetch(&self.timers[slot as usize]);
     }
 
-    /// Sets the current tick, with no timer set.
+    /// Sets the current tick. No timer may be set at that moment.
     pub(super) const fn start_wheel_at(&mut self, tick: u64) {
         self.passed = tick;
     }
 
     /// Sets the timer of a slot that has none.
     pub(super) fn set_timer(&mut self, slot: u32, tick: u64, wait: TimerReason) {
-        // A tick that has been passed must not be used: its ring is checked again only after a whole turn of the wheel. A tick
-        // a whole turn ahead must not be used either: it has the ring of the tick just passed.
+        // A tick that has been passed must not be used: its ring is checked again only after a whole turn of the wheel.
+        // A tick a whole turn ahead must not be used either: it has the ring of the tick just passed.
         let tick = tick.clamp(self.passed + 1, self.passed + self.ticks - 1);
         let tick = if wait == TimerReason::Part { tick | PART_TIMER_BIT } else { tick };
         let ring = self.ring_index(tick);
@@ -125,7 +126,8 @@ impl TimerWheel {
             self.rings[ring] = slot;
             self.busy[ring / 64] |= 1 << (ring % 64);
         } else {
-            // The end of the ring is before its first slot: timers of a tick expire in the order in which they were set.
+            // The end of the ring is before its first slot: timers of a tick expire in the order in
+            // which they were set.
             let last = self.timers[first as usize].previous;
             self.timers[first as usize].previous = slot;
             self.timers[last as usize].next = slot;
@@ -135,7 +137,7 @@ impl TimerWheel {
         self.timers[slot as usize] = timer;
     }
 
-    /// Lets a slot's timer expire at a tick if it was set to a later one.
+    /// Moves the timer of a slot to a tick, if it is set to a later one.
     pub(super) fn move_timer_earlier(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         if tick < self.timers[slot as usize].tick & !PART_TIMER_BIT {
             // The ring depends on the tick, so a timer cannot move without leaving its ring first.
@@ -160,9 +162,11 @@ impl TimerWheel {
         }
     }
 
-    /// Removes and returns the next timer that is due at `tick` or earlier. If there is none, the wheel advances to `tick`.
+    /// Removes and returns the next timer that is due at `tick` or earlier. If there is none, the
+    /// wheel advances to `tick`.
     pub(super) fn take_due_timer(&mut self, tick: u64) -> Option<u32> {
-        // Only the words up to the present time are searched: an idle table would otherwise search its whole wheel every time.
+        // Only the words up to the present time are searched: an idle table would otherwise search its
+        // whole wheel every time.
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
         let both = [TimerReason::Silence, TimerReason::Part]
             .into_iter()
@@ -182,12 +186,13 @@ impl TimerWheel {
         }
     }
 
-    /// Returns the timer of this kind that expires first.
+    /// Returns the timer of this kind that expires first; `None` if there is none.
     pub(super) fn earliest_timer(&self, wait: TimerReason) -> Option<DueTimer> {
         self.search_earliest_timer(wait, usize::MAX)
     }
 
-    /// Searches `most_words` times 64 ticks; somewhat later timers may be found, too.
+    /// Searches the next `most_words` times 64 ticks for the earliest timer of a kind; somewhat later timers
+    /// may be found, too.
     fn search_earliest_timer(&self, wait: TimerReason, most_words: usize) -> Option<DueTimer> {
         let start = self.ring_index(self.passed + 1);
         let words = self.busy.len() / 2;
@@ -204,8 +209,8 @@ impl TimerWheel {
         let words = self.busy.len() / 2;
         let at = (start / 64 + word) % words;
         let bits = busy[at];
-        // Ring `start` lies within its word. The rings below it are a whole turn ahead, so that word is looked at twice: its
-        // upper part first, its lower part last.
+        // Ring `start` lies within its word. The rings below it are a whole turn ahead, so that word is looked at
+        // twice: its upper part first, its lower part last.
         let bits = match word {
             0 => bits & u64::MAX << (start % 64),
             _ if word == words => bits & !(u64::MAX << (start % 64)),

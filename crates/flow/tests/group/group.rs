@@ -395,7 +395,7 @@ impl Group {
     }
 
     fn leave(&mut self, index: usize) {
-        let farewell = self.meters[index].election.clone().into_farewell(self.now());
+        let farewell = self.meters[index].election.clone().into_last_advertisement(self.now());
         self.meters[index].is_up = false;
         self.spread(index, farewell);
     }

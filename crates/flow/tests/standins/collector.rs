@@ -1,6 +1,6 @@
 //! A model of the collector: its stored records are all that it knows after a restart.
 
-use packetrig_flow::collect::{GroupOptions, GroupedFlows};
+use packetrig_flow::collect::{GroupOptions, GroupRecordJoiner};
 use packetrig_flow::{FlowHistory, FlowRecord};
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 pub(crate) type Side = (u64, [u8; 16]);
 
 pub(crate) struct Collector {
-    groups: GroupedFlows,
+    groups: GroupRecordJoiner,
     began_ns: u64,
     /// Stored records, each with its time.
     stored: Vec<(u64, FlowRecord)>,
@@ -18,7 +18,7 @@ pub(crate) struct Collector {
 impl Collector {
     pub(crate) fn new(began_ns: u64) -> Self {
         Self {
-            groups: GroupedFlows::new(GroupOptions::default(), began_ns),
+            groups: GroupRecordJoiner::new(GroupOptions::default(), began_ns),
             began_ns,
             stored: Vec::new(),
             unplaced: 0,
@@ -28,7 +28,7 @@ impl Collector {
     pub(crate) fn take(&mut self, record: &FlowRecord, now_ns: u64) {
         // The record is as it is after its way through a message.
         self.stored
-            .extend(self.groups.keep_unstored_packets(record.clone(), now_ns).map(|new| (now_ns, new)));
+            .extend(self.groups.reduce_to_unstored_packets(record.clone(), now_ns).map(|new| (now_ns, new)));
     }
 
     fn note_unplaced(&mut self) {
@@ -39,7 +39,7 @@ impl Collector {
     pub(crate) fn restart(&mut self, unsaved_ns: u64, now_ns: u64) {
         self.note_unplaced();
         self.stored.retain(|(at_ns, _)| at_ns + unsaved_ns < now_ns);
-        self.groups = GroupedFlows::new(GroupOptions::default(), self.began_ns);
+        self.groups = GroupRecordJoiner::new(GroupOptions::default(), self.began_ns);
         // As the files have them: sorted by their start, and with the history among the fields without a column.
         self.stored.sort_by_key(|(_, record)| record.first_ns());
         for (_, record) in &self.stored {

@@ -1,10 +1,11 @@
-//! The frame observer: counts each action of the impairer, and writes a line into a file for each frame that it
-//! affects.
+//! Observes the frames of an impairer: counts the impairer's actions, and writes a line into a file for each frame
+//! that an action affects.
 //!
 //! A separate thread writes the file, so that forwarding never waits for a disk. If the queue to that thread is full,
-//! frames are left out of the file and counted, so an incomplete file shows how many frames it lacks.
+//! frames are left out of the file and counted, so the user learns how many frames an incomplete file lacks.
 //!
-//! Invariant: arrived + copies = left + dropped + overflowed + inside, at any moment between two frames.
+//! Invariant: arrived + copies = left + dropped + overflowed + inside (still in the impairer), at any
+//! moment between two frames.
 
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -18,7 +19,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-/// Number of slots of the queue between forwarding and the file.
+/// Maximum number of entries in the queue to the thread that writes the file.
 const TRUTH_QUEUE_SLOTS: usize = 1 << 16;
 
 /// Counts of the impairer's actions so far, in one direction.
@@ -47,32 +48,32 @@ pub struct ImpairCounts {
 }
 
 #[derive(Debug)]
-pub struct ImpairmentLog {
+pub struct ImpairmentObserver {
     direction: usize,
     counts: ImpairCounts,
     file: Option<Sender<TruthLogEntry>>,
     untold: u64,
 }
 
-impl ImpairmentLog {
+impl ImpairmentObserver {
     /// Creates the observer for frames of one of the [`DIRECTION_NAMES`].
     pub fn new(direction: usize, file: Option<&ImpairmentTruthLog>) -> Self {
         let file = file.and_then(|file| file.entries.clone());
         Self { direction, counts: ImpairCounts::default(), file, untold: 0 }
     }
 
-    /// Returns the counts of impaired frames so far.
+    /// Returns the counts of this direction so far.
     pub fn counts(&self) -> ImpairCounts {
         self.counts
     }
 
-    /// Number of frames that are missing from the file because its thread was behind or had failed.
+    /// Returns how many frames are missing from the file because the writing thread was behind or had failed.
     pub fn unlogged_frames(&self) -> u64 {
         self.untold
     }
 }
 
-impl FrameObserver for ImpairmentLog {
+impl FrameObserver for ImpairmentObserver {
     fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, bytes: &[u8]) {
         let counts = &mut self.counts;
         counts.arrived += 1;
@@ -116,7 +117,7 @@ struct TruthLogEntry {
 #[derive(Serialize)]
 struct TruthLogLine {
     direction: &'static str,
-    /// Frames of this direction that arrived before this one.
+    /// Number of frames of this direction that arrived before this frame.
     frame: u64,
     /// Arrival time, ns since 1970.
     at_ns: u64,
@@ -161,7 +162,7 @@ impl TruthLogEntry {
         TruthLogLine {
             direction: DIRECTION_NAMES[self.direction],
             frame: self.place.position,
-            // Captures have the wall clock, and a line must be comparable with them.
+            // Captures have times of the wall clock, and users compare the lines of this file with captures.
             at_ns: deeds.at_ns.saturating_add_signed(offset.offset_ns),
             bytes: self.len,
             fcs: format!("{:#010x}", self.fcs),
@@ -175,7 +176,7 @@ impl TruthLogEntry {
     }
 }
 
-/// The truth log: JSON, a line for each frame that an impairment affected.
+/// The truth log: a file with one line of JSON for each frame that an impairment affected.
 #[derive(Debug)]
 pub struct ImpairmentTruthLog {
     path: PathBuf,
@@ -189,7 +190,7 @@ impl ImpairmentTruthLog {
     pub fn create_with_header(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
         let mut file =
             create_log_file(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
-        // The queue is bounded, so a slow disk costs lines of the file but no memory.
+        // The queue is bounded: a slow disk loses lines of the file, but does not fill the memory.
         let (entries, taken) = bounded(TRUTH_QUEUE_SLOTS);
         let thread = std::thread::Builder::new()
             .name("truth-log".into())
@@ -198,7 +199,7 @@ impl ImpairmentTruthLog {
         Ok(Self { path: path.to_owned(), entries: Some(entries), thread: Some(thread) })
     }
 
-    /// Waits until all entries are written. Call it after the last [`ImpairmentLog`] of this file has been dropped.
+    /// Waits until all entries are written. Call it after the last [`ImpairmentObserver`] of this file has been dropped.
     pub fn finish_file(mut self) -> Result<(), Error> {
         // Closes the queue: the thread ends when it has written the entries that are still in it.
         self.entries = None;
@@ -249,9 +250,10 @@ mod tests {
             RealtimeOffset { offset_ns: 1_000_000, bound_ns: 1 },
         )
         .unwrap();
-        let plan: FaultPlan =
-            ImpairSpecs::same_both_ways(&spec.parse::<DirectionSpec>().unwrap()).to_plans(seed)[0].clone();
-        let mut impairer = FrameImpairer::new(plan, 0, ImpairmentLog::new(0, Some(&file)));
+        let plan: FaultPlan = ImpairSpecs::same_both_ways(&spec.parse::<DirectionSpec>().unwrap())
+            .to_fault_plans(seed)[0]
+            .clone();
+        let mut impairer = FrameImpairer::new(plan, 0, ImpairmentObserver::new(0, Some(&file)));
         for n in 0..2000u64 {
             impairer.release_due_frames(n * 1000, &mut |_, _| {});
             impairer.accept_frame(n * 1000, &n.to_be_bytes().repeat(10), &mut |_, _| {});

@@ -1,10 +1,10 @@
 //! Runs an impairer on the frames of a tap and publishes its counters for other threads.
 //!
-//! Delays count from the time at which the kernel stamped the arrival of a frame. So they do not include the
-//! time that the tap needs to see the frame, unless it sees the frame after its due time. The lateness that
-//! the lane measures includes the time in the rings before and after the tap.
+//! Delays count from the time at which the kernel stamped the arrival of a frame. So the time
+//! that the tap needs to see a frame does not add to the delay, unless the tap sees the frame after its due time. The
+//! lateness that the lane measures includes the time in the rings before and after the tap.
 
-use super::chronicle::{ImpairCounts, ImpairmentLog, ImpairmentTruthLog};
+use super::chronicle::{ImpairCounts, ImpairmentObserver, ImpairmentTruthLog};
 use packetrig_link::{DepartureLateness, FaultPlan, FrameImpairer, FrameTreatment};
 use packetrig_sys::clock;
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub struct ImpairAccount {
     pub counts: ImpairCounts,
     /// Frames that have arrived, and copies that were made, that have not departed yet.
     pub inside: u64,
-    /// Frames that are missing from the truth log because its thread was behind or had failed.
+    /// Frames that are missing from the truth log because the writing thread was behind or had failed.
     pub untold: u64,
 }
 
@@ -37,9 +37,9 @@ const PUBLISHED_NUMBERS: usize = 13;
 
 /// Published counters of a direction: one thread writes them, any thread reads them.
 #[derive(Debug, Default)]
-struct AccountCell([AtomicU64; PUBLISHED_NUMBERS]);
+struct PublishedImpairAccount([AtomicU64; PUBLISHED_NUMBERS]);
 
-impl AccountCell {
+impl PublishedImpairAccount {
     fn publish_account(&self, account: &ImpairAccount) {
         let ImpairAccount { counts: c, inside, untold } = account;
         let numbers: [u64; PUBLISHED_NUMBERS] = [
@@ -85,9 +85,9 @@ impl AccountCell {
 
 /// Reads the counters of both directions.
 #[derive(Clone, Debug)]
-pub struct ImpairWatch([Arc<AccountCell>; 2]);
+pub struct ImpairAccountsReader([Arc<PublishedImpairAccount>; 2]);
 
-impl ImpairWatch {
+impl ImpairAccountsReader {
     /// Returns the current counters.
     pub fn read_accounts(&self) -> [ImpairAccount; 2] {
         [self.0[0].read_account(), self.0[1].read_account()]
@@ -96,9 +96,9 @@ impl ImpairWatch {
 
 #[derive(Debug)]
 pub struct ImpairTreatment {
-    impairer: FrameImpairer<ImpairmentLog>,
+    impairer: FrameImpairer<ImpairmentObserver>,
     lateness: DepartureLateness,
-    published: Arc<AccountCell>,
+    published: Arc<PublishedImpairAccount>,
 }
 
 impl ImpairTreatment {
@@ -106,11 +106,11 @@ impl ImpairTreatment {
     pub fn for_both_directions(
         plans: [FaultPlan; 2],
         truth: Option<&ImpairmentTruthLog>,
-    ) -> ([Box<dyn FrameTreatment>; 2], ImpairWatch) {
-        let watch = ImpairWatch(Default::default());
+    ) -> ([Box<dyn FrameTreatment>; 2], ImpairAccountsReader) {
+        let watch = ImpairAccountsReader(Default::default());
         let mut direction = 0;
         let treated = plans.map(|plan| -> Box<dyn FrameTreatment> {
-            let chronicle = ImpairmentLog::new(direction, truth);
+            let chronicle = ImpairmentObserver::new(direction, truth);
             let published = Arc::clone(&watch.0[direction]);
             let impairer = FrameImpairer::new(plan, direction, chronicle);
             direction += 1;
@@ -170,7 +170,8 @@ mod tests {
         let specs =
             ImpairSpecs::parse_document("both: loss=5%,duplicate=5%,reorder=2%\nb->a: {delay: 1ms}\n")
                 .unwrap();
-        let ([mut there, mut back], watch) = ImpairTreatment::for_both_directions(specs.to_plans(3), None);
+        let ([mut there, mut back], watch) =
+            ImpairTreatment::for_both_directions(specs.to_fault_plans(3), None);
         let mut left = [0u64; 2];
         for n in 0..2_000u64 {
             there.accept_frame(n * 1000, &[0; 60], &mut |_, _| left[0] += 1);

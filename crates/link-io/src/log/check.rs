@@ -1,4 +1,4 @@
-//! Compares a log's index with its files, and both with the counters of the tap whose copies the log keeps.
+//! Compares a log's index with its files, and both with the counters of the tap whose copies the log records.
 //!
 //! Every byte is checked: a file by the checksum in its entry, an entry by the checksum in its line. Logs of
 //! older versions have no checksums. The check changes nothing. A file that is being written is not in the
@@ -72,7 +72,7 @@ pub struct LogChecksums {
 /// Number of files by the direction of their frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LoggedFiles {
-    /// Files with frames that arrived.
+    /// Files with only frames that arrived.
     pub arriving: u64,
     /// Files that also have frames that this machine sent.
     pub both: u64,
@@ -83,7 +83,7 @@ pub struct LoggedFiles {
 pub struct LogCheck {
     /// Complete files in the directory.
     pub files: u64,
-    /// Frames in these files, counted by reading them.
+    /// Frames in the complete files, counted by reading the files.
     pub frames: u64,
     /// Frames in all files that the index names, including removed files.
     pub written: u64,
@@ -137,8 +137,8 @@ impl LogCheck {
         Some(mirrored.saturating_sub(self.numbers_in_direction(direction).seen))
     }
 
-    /// Number of mirrored copies of both directions that the log has not written, computed from frame counts.
-    /// Frames that the logger dropped count, too.
+    /// Number of mirrored copies of both directions that the log has not written, computed from frame counts. Frames
+    /// that the logger dropped count as lost, too. `None` if the number is unknown.
     pub fn total_lost_copies(&self) -> Option<u64> {
         if self.tap_restarts() > 0 {
             return None;
@@ -146,7 +146,7 @@ impl LogCheck {
         self.total_mirrored()?.checked_sub(self.written)
     }
 
-    /// Reason why the number of lost copies is unknown although the tap's counters are known.
+    /// Returns the reason why the number of lost copies is unknown although the tap's counters are known.
     pub fn find_doubt(&self) -> Option<LogDoubt> {
         self.tap?;
         let times = self.tap_restarts();
@@ -161,7 +161,7 @@ impl LogCheck {
         (frames > 0).then_some(LogDoubt::Older { frames })
     }
 
-    /// Number of frames that the log has beyond the tap's counters.
+    /// Returns how many frames the log has beyond the tap's counters; `None` without counters of the tap.
     fn frames_beyond_tap(&self, direction: usize) -> Option<u64> {
         let tap = self.tap?[direction];
         let numbered = self.numbers_in_direction(direction);
@@ -249,7 +249,7 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
             // disk.
             None if entry.frames == 0 && entry.size == 0 => {}
             None => checked.findings.push(LogFinding::Gone { file: entry.file }),
-            Some((_, path)) => compare_file(entry, path, before, &mut checked),
+            Some((_, path)) => compare_file_with_entry(entry, path, before, &mut checked),
         }
         before = entry.numbers;
     }
@@ -290,7 +290,7 @@ fn apply_index_entry(entry: LogIndexEntry, known: &mut Vec<LogFileEntry>, checke
     }
 }
 
-fn compare_file(entry: &LogFileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
+fn compare_file_with_entry(entry: &LogFileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
     checked.files += 1;
     match entry.direction {
         LoggedDirection::In => checked.directions.arriving += 1,

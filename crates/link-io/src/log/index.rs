@@ -1,4 +1,5 @@
-//! The index: JSON, a line for each event. A partial last line, left by a crash, is ignored.
+//! The index of a log: a file with one line of JSON for each event, such as a complete or removed file. A partial last
+//! line, which a crash has left, is ignored.
 //!
 //! Each line ends with a checksum of the text before it. Lines are only appended. When a log begins, it
 //! writes the whole file again and combines the entries of removed files into one sum.
@@ -20,14 +21,14 @@ const CHECKSUM_SEPARATOR: &str = ",\"line_crc32\":";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoggedDirection {
-    /// Frames that arrive. Older versions logged only these, and their index does not state the direction.
+    /// Frames that arrive. Older versions logged only arriving frames, and their index does not state the direction.
     #[default]
     In,
     /// Also frames that this machine sends through its network stack.
     Both,
 }
 
-/// An event of a log.
+/// An event of a log, which is one line of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum LogIndexEntry {
@@ -46,7 +47,7 @@ pub enum LogIndexEntry {
         file: u64,
         /// Number of the run's first frame, from 0.
         frame: u64,
-        /// Trailer numbers of a tap up to the start, by direction.
+        /// State of the tap's trailer numbers at the start, by direction.
         numbers: TapNumbers,
         #[serde(default)]
         direction: LoggedDirection,
@@ -98,7 +99,7 @@ pub struct LogFileEntry {
     pub file: u64,
     /// File name in the directory.
     pub name: String,
-    /// Number of the first frame, from 0, over all frames in files since the log's first run.
+    /// Number of the file's first frame. Frames are numbered from 0, over all files since the log's first run.
     pub first_frame: u64,
     pub frames: u64,
     /// Bytes of the frames that were to be written to the file, FCS included. For a repaired file: bytes of
@@ -118,7 +119,7 @@ pub struct LogFileEntry {
     pub dropped_queue: u64,
     /// Frames that could not be written.
     pub dropped_disk: u64,
-    /// Trailer numbers of a tap up to the end of the file, by direction.
+    /// State of the tap's trailer numbers at the end of the file, by direction.
     pub numbers: TapNumbers,
     #[serde(default)]
     pub direction: LoggedDirection,
@@ -206,7 +207,8 @@ fn checksum_and_line_end(begin: &[u8]) -> String {
 }
 
 impl LogIndex {
-    /// Reads the entries, oldest first; none if there is no index. A partial last line is left out.
+    /// Reads the entries, oldest first; none if there is no index. A partial last line is left out. Fails
+    /// at a damaged line.
     pub fn read_index_entries(directory: &Path) -> Result<Vec<LogIndexEntry>, Error> {
         let content = LogIndexContent::read_index(directory)?;
         match content.damaged.first() {

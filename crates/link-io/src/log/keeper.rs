@@ -115,12 +115,12 @@ impl LogKeeper {
         self.last_file
     }
 
-    /// Number of frames in files since the log's first run.
+    /// Number of the next frame: so many frames were written to files since the log's first run.
     pub fn next_frame(&self) -> u64 {
         self.next_frame
     }
 
-    /// Trailer numbers so far.
+    /// State of the tap's trailer numbers after the last file.
     pub fn tap_numbers(&self) -> TapNumbers {
         self.numbers
     }
@@ -147,7 +147,7 @@ impl LogKeeper {
             oldest_ns: self.files.front().map(|file| file.span_ns.1),
             now_ns: clock::wall_clock_ns(),
         };
-        self.retention.limits.limit_exceeded_by(&stored, || disk::free_bytes(&self.directory).ok())
+        self.retention.limits.find_exceeded_limit(&stored, || disk::free_bytes(&self.directory).ok())
     }
 
     fn total_size(&self) -> u64 {
@@ -281,7 +281,7 @@ impl IndexedFiles {
                 LogIndexEntry::Began { file, frame, numbers, direction, .. } => {
                     state.numbers = numbers;
                     state.direction = direction;
-                    // `file` is the first file of that run, so the last one before it has the number below.
+                    // `file` is the first file of that run, so the last file before that run has the number below it.
                     state.last_file = state.last_file.max(file.saturating_sub(1));
                     state.next_frame = state.next_frame.max(frame);
                 }
@@ -305,7 +305,8 @@ impl IndexedFiles {
         self.gone.frames += frames;
     }
 
-    /// Adds files to the index that are missing there because their log was killed. Returns their number.
+    /// Adds the files that are missing in the index because their log was killed, and returns their number. Deletes
+    /// files that the index lists as removed.
     fn add_unlisted_files(&mut self, directory: &Path) -> Result<u64, Error> {
         let known: Vec<u64> = self.files.iter().map(|file| file.file).collect();
         let unknown = list_files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));

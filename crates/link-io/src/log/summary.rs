@@ -31,7 +31,7 @@ pub struct LogFollower {
     directory: PathBuf,
     /// Inode of the index file. A log that begins writes a new file.
     inode: u64,
-    /// Bytes of the file that were read.
+    /// Number of bytes of the index that were read.
     read: u64,
     summary: LogSummary,
 }
@@ -45,7 +45,7 @@ impl LogFollower {
         &self.directory
     }
 
-    /// Reads new lines of the index and returns the present summary.
+    /// Reads new lines of the index and returns the current summary.
     pub fn read_summary(&mut self) -> Result<&LogSummary, Error> {
         // This is checked before and after reading, so that a log that ends or begins meanwhile does not look
         // as if it had been killed.

@@ -3,7 +3,7 @@
 use super::{Error, file_error};
 use packetrig_engine::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_wire::checksum::crc32;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, MAX_DECODER_INPUT_BYTES};
+use packetrig_wire::pcap::{CaptureDecoder, DecodedElement, MAX_DECODER_INPUT_BYTES};
 use packetrig_wire::trailer;
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ pub struct LogFileSurvey {
     pub frame_bytes: u64,
     /// Arrival times of the first and the last frame, nanoseconds since 1970.
     pub arrivals_ns: Option<(u64, u64)>,
-    /// Trailer numbers of a tap, continued from earlier files.
+    /// State of the tap's trailer numbers after this file, continued from earlier files.
     pub numbers: TapNumbers,
     /// Bytes up to the end of the last complete record, before compression.
     pub whole: u64,
@@ -30,7 +30,7 @@ pub struct LogFileSurvey {
     pub crc32: u32,
 }
 
-/// Passes on the bytes that it reads and computes their checksum.
+/// Reads from `input`, and computes the checksum of all bytes that were read.
 struct ChecksumReader<R> {
     input: R,
     crc32: u32,
@@ -52,12 +52,12 @@ pub(super) fn compute_file_crc32(path: &Path) -> Result<u32, Error> {
     Ok(reader.crc32)
 }
 
-/// Surveys a file, compressed or not. `known` are the trailer numbers before it.
+/// Surveys a file, compressed or not. `known` is the state of the trailer numbers before this file.
 pub fn survey_file(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
     let file = File::open(path).map_err(file_error("read", path))?;
     let mut file = ChecksumReader { input: file, crc32: 0 };
     let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
-    let mut reading = LogFileReading {
+    let mut reading = LogFileSurveyor {
         found: LogFileSurvey::default(),
         counter: TrailerCounter::new(known),
         decoder: CaptureDecoder::new(),
@@ -81,13 +81,13 @@ pub fn survey_file(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Erro
     Ok(LogFileSurvey { numbers, crc32: file.crc32, ..reading.found })
 }
 
-struct LogFileReading {
+struct LogFileSurveyor {
     found: LogFileSurvey,
     counter: TrailerCounter,
     decoder: CaptureDecoder,
 }
 
-impl LogFileReading {
+impl LogFileSurveyor {
     fn read_capture_input(&mut self, input: &mut dyn Read) -> io::Result<()> {
         // The buffer has twice the length of the longest record, so after the used bytes have been moved out,
         // a whole record always fits. A read that returns nothing therefore means the end of the file and
@@ -120,13 +120,13 @@ impl LogFileReading {
             .next_step(bytes)
             .map_err(|damage| io::Error::new(io::ErrorKind::InvalidData, damage))?;
         let used = match step {
-            CaptureElement::More(_) => return Ok(None),
-            CaptureElement::Skip(bytes_used) => match usize::try_from(bytes_used) {
+            DecodedElement::More(_) => return Ok(None),
+            DecodedElement::Skip(bytes_used) => match usize::try_from(bytes_used) {
                 Ok(used) if used <= bytes.len() => used,
                 // In a log's file, blocks without frames are short, so a longer one is cut off or damaged.
                 _ => return Ok(None),
             },
-            CaptureElement::Record { record, used } => {
+            DecodedElement::Record { record, used } => {
                 self.found.frames += 1;
                 // Records are without FCS, and the index counts frames as they are on the wire.
                 self.found.frame_bytes += u64::from(record.full_len) + FCS;

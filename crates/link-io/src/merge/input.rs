@@ -16,8 +16,8 @@ pub(super) struct CaptureSource {
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Finds the captures behind these paths. None of them may be `into`.
-pub(super) fn find_sources(paths: &[PathBuf], into: &Path) -> Result<Vec<CaptureSource>, Error> {
+/// Finds the files of the captures that these paths name. Fails if `into`, the output file, is one of them.
+pub(super) fn find_capture_files(paths: &[PathBuf], into: &Path) -> Result<Vec<CaptureSource>, Error> {
     // A file that does not exist yet has no canonical path and is none of the captures.
     let into = into.canonicalize().ok();
     let mut sources = Vec::new();

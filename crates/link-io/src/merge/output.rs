@@ -1,4 +1,4 @@
-//! The merged file: pcapng, with one interface for each set of captures that has packets.
+//! The merged file: pcapng, with one interface for each combination of captures that have the same packets.
 //!
 //! An interface's name and description list the captures that have its packets. Wireshark shows the interface with each
 //! packet, and filters by it (`frame.interface_name`).

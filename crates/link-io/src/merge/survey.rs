@@ -12,9 +12,9 @@ const CLOCK_SAMPLE_PACKETS: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct CaptureSurvey {
     pub(super) packets: u64,
-    /// Time of the first and of the last packet in the file, by the capture's own clock.
+    /// Time of the first and of the last packet in the file, according to the capture's own clock.
     pub(super) times_ns: Option<(u64, u64)>,
-    /// Kept bytes of the packet that was cut most.
+    /// Captured bytes of the packet that was cut most; `None` if no packet was cut.
     pub(super) shortest_cut: Option<usize>,
     pub(super) sample: PacketSample,
     pub(super) damages: Vec<String>,

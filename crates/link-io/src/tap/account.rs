@@ -7,7 +7,7 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Reason why a frame was not forwarded, or a copy not handed over.
+/// Reason why a frame was not forwarded, or a copy was not sent to its mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TapLossCause {
@@ -21,9 +21,9 @@ pub enum TapLossCause {
     TooLong,
     /// The kernel had no memory.
     Memory,
-    /// The driver refused the frame because the far end was too slow.
+    /// The driver refused the frame because the receiver on the link was too slow.
     Driver,
-    /// The ring towards the interface was full.
+    /// The transmit ring of the interface was full.
     Full,
     /// The frame has no space for a trailer.
     NoRoom,
@@ -76,15 +76,15 @@ impl TapLossCause {
             Self::Gone => "the interface is gone",
             Self::Down => "the interface was down",
             Self::TooLong => "longer than the interface can send",
-            Self::Memory => "no memory",
-            Self::Driver => "the driver refused more frames: the far end is too slow",
+            Self::Memory => "the kernel had no memory",
+            Self::Driver => "the driver refused more frames: the receiver on the link is too slow",
             Self::Full => "the transmit ring was full",
             Self::NoRoom => "no room for the trailer",
             Self::Skipped => {
                 "the interface was down or gone, its MTU was too small, or it does not accept redirected frames"
             }
             Self::NoRedirect => "the interface does not accept redirected frames",
-            Self::Impaired => "on purpose",
+            Self::Impaired => "dropped on purpose by an impairment",
             Self::Other => "another reason",
         }
     }
@@ -121,7 +121,7 @@ pub struct TapAccounts {
     pub elapsed: Nanos,
     /// True if no frame is in transit any more.
     pub is_final: bool,
-    /// The direction from A to B, then the one from B to A.
+    /// The direction from A to B, then the direction from B to A.
     pub directions: Vec<TapDirection>,
     /// Counts of the recording, if there is one.
     pub recording: Option<RecordingAccount>,

@@ -1,15 +1,15 @@
-//! Starts a tap: takes the interfaces, chooses the back end, creates the file, starts the forwarding. In this order every
-//! refusal comes before the tap touches a frame.
+//! Starts a tap: prepares the interfaces, chooses the back end, creates the file, starts the forwarding. In this order
+//! every refusal comes before the tap touches a frame.
 
-use super::choose::{TapAbilities, TapBackEndChoice, TapMethod, choose_tap_back_end};
+use super::choose::{TapBackEndChoice, TapBackEndFacts, TapMethod, choose_tap_back_end};
 use super::guard::TapGuard;
-use super::hold::{HeldInterfaces, TapHold};
+use super::hold::{PreparedTapInterface, PreparedTapInterfaces};
 use super::kernel::KernelTap;
 use super::lanes::{FRAME_BYTES_BEYOND_MTU, TapLanes};
 use super::link_state::LinkWatch;
 use super::place::{TapFiles, TapInterface, TapState, tap_name_or_default};
 use super::record::{RecordSource, RecordThread};
-use super::{DEFAULT_COPY_BYTES, RunningTap, TapPlane, TapRefusal, TapSpec, find_taps};
+use super::{DEFAULT_COPY_BYTES, RunningTap, TapForwardingBackEnd, TapRefusal, TapSpec, find_taps};
 use crate::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::WorkerClock;
@@ -29,8 +29,8 @@ const HEADER: u32 = 14;
 
 /// Forwarding that has started.
 struct StartedTap {
-    plane: TapPlane,
-    /// Sources for a recording.
+    plane: TapForwardingBackEnd,
+    /// Rings with the frames to record, one for each direction; `None` without a recording.
     sources: Option<[RecordSource; 2]>,
     /// Reason why frames that the drivers drop are not counted; `None` if they are counted.
     blindness: Option<String>,
@@ -54,7 +54,7 @@ impl RunningTap {
         let links: Vec<_> = held.iter_interfaces().map(|held| &held.link).collect();
         let choice = choose_tap_back_end(
             spec,
-            &TapAbilities::query_interfaces(&held.sides[0].netns, &links, treatments.is_some()),
+            &TapBackEndFacts::query_interfaces(&held.sides[0].netns, &links, treatments.is_some()),
         )?;
         let files = TapFiles::for_tap(&name);
         let mut guard = TapGuard::new(files, held)?;
@@ -76,10 +76,10 @@ impl RunningTap {
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
         guard.save_state(&mut state)?;
-        // From here on, only the tap's own file records the changes. With two records, a run on an interface
-        // could restore it after this process was killed, while the kernel still forwards.
+        // From here on, only the tap's own file records the changes. If the interfaces' records stayed, another run on
+        // an interface could restore it after this process was killed, while the kernel still forwards.
         if !state.fail_closed {
-            guard.held.iter_interfaces_mut().try_for_each(TapHold::delete_saved_settings)?;
+            guard.held.iter_interfaces_mut().try_for_each(PreparedTapInterface::delete_saved_settings)?;
         }
         let clock = RealClock::new();
         let now = clock.now();
@@ -90,10 +90,10 @@ impl RunningTap {
             }
             _ => None,
         };
-        // An error is ignored: without the log, a run beside this tap does not know the tap's losses.
+        // An error is ignored: without the log, a run on the same link does not learn the tap's losses.
         let losses = match &started.plane {
-            TapPlane::Process(_) => TapLossLog::begin_log(&state.name, now).ok(),
-            TapPlane::Kernel(_) => None,
+            TapForwardingBackEnd::Process(_) => TapLossLog::create_loss_log(&state.name, now).ok(),
+            TapForwardingBackEnd::Kernel(_) => None,
         };
         Ok(Self {
             plane: started.plane,
@@ -111,19 +111,19 @@ impl RunningTap {
     }
 }
 
-fn prepare_interfaces(spec: &TapSpec) -> Result<HeldInterfaces, Error> {
+fn prepare_interfaces(spec: &TapSpec) -> Result<PreparedTapInterfaces, Error> {
     // A mirror only sends, so it need not be promiscuous.
     let mirrors = spec.mirrors.iter().map(|mirror| prepare_interface(spec, &mirror.at, false));
     let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
     let sides =
         [prepare_interface(spec, &spec.sides[0], true)?, prepare_interface(spec, &spec.sides[1], true)?];
-    let held = HeldInterfaces { sides, mirrors };
+    let held = PreparedTapInterfaces { sides, mirrors };
     check_same_namespace(&held)?;
     Ok(held)
 }
 
 /// Starts the forwarding with the chosen back end. Falls back to this process if the kernel refuses and the
-/// user does not insist.
+/// user has not required the kernel back end.
 fn start_forwarding(
     spec: &TapSpec,
     choice: &TapBackEndChoice,
@@ -145,8 +145,12 @@ fn start_forwarding(
     }
 }
 
-fn prepare_interface(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result<TapHold, Error> {
-    TapHold::prepare_interface(at, spec.confirmed.contains(at), is_side)
+fn prepare_interface(
+    spec: &TapSpec,
+    at: &PortLocation,
+    is_side: bool,
+) -> Result<PreparedTapInterface, Error> {
+    PreparedTapInterface::prepare_interface(at, spec.confirmed.contains(at), is_side)
 }
 
 /// Checks that the interfaces differ, that the mirrors are not too many, and that no running tap has this name. Ends a
@@ -172,7 +176,7 @@ fn check_tap_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
     }
 }
 
-fn check_same_namespace(held: &HeldInterfaces) -> Result<(), Error> {
+fn check_same_namespace(held: &PreparedTapInterfaces) -> Result<(), Error> {
     let first = &held.sides[0];
     let space = first.netns.inode()?;
     for held in held.iter_interfaces() {
@@ -188,9 +192,9 @@ fn build_initial_state(
     spec: &TapSpec,
     name: String,
     choice: &TapBackEndChoice,
-    held: &HeldInterfaces,
+    held: &PreparedTapInterfaces,
 ) -> TapState {
-    let HeldInterfaces { sides, mirrors } = held;
+    let PreparedTapInterfaces { sides, mirrors } = held;
     let mut caveats: Vec<String> =
         held.iter_interfaces().flat_map(|held| held.caveats().iter().cloned()).collect();
     caveats.extend(describe_limits(spec, choice, sides, mirrors));
@@ -216,15 +220,15 @@ fn build_initial_state(
 fn describe_limits(
     spec: &TapSpec,
     choice: &TapBackEndChoice,
-    sides: &[TapHold; 2],
-    mirrors: &[TapHold],
+    sides: &[PreparedTapInterface; 2],
+    mirrors: &[PreparedTapInterface],
 ) -> Vec<String> {
     let [a, b] = sides;
     let mut caveats = Vec::new();
     if a.link.mtu != b.link.mtu {
         let [small, large] = if a.link.mtu < b.link.mtu { [a, b] } else { [b, a] };
         caveats.push(format!(
-            "{} has MTU {}, but {} has {}: longer frames from the second are not forwarded",
+            "{0} has MTU {1}, but {2} has MTU {3}: frames from {2} above the MTU of {0} are not forwarded",
             small.location, small.link.mtu, large.location, large.link.mtu
         ));
     }
@@ -256,7 +260,7 @@ fn mtu_for_copies(way: TapMethod, largest: u32, cut: u32, more: u32) -> u32 {
 }
 
 fn start_in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<StartedTap, Error> {
-    let HeldInterfaces { sides, mirrors } = &guard.held;
+    let PreparedTapInterfaces { sides, mirrors } = &guard.held;
     let targets = spec.mirrors.iter().zip(mirrors).map(|(mirror, held)| MirrorTarget {
         index: held.link.index,
         to: mirror.to,
@@ -278,7 +282,7 @@ fn start_in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<Sta
     let begun = match &spec.filter {
         None => TapForwarding::begin_forwarding(netns, &orders, names, None)?,
         Some((text, program)) => {
-            let filter = xdp::filter_translator(text, program)?;
+            let filter = xdp::make_filter_translator(text, program)?;
             TapForwarding::begin_forwarding(netns, &orders, names, Some(&filter))?
         }
     };
@@ -296,16 +300,21 @@ fn start_in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<Sta
         ),
         None => None,
     };
-    Ok(StartedTap { plane: TapPlane::Kernel(KernelTap { forwarding }), sources, blindness, refusal: None })
+    Ok(StartedTap {
+        plane: TapForwardingBackEnd::Kernel(KernelTap { forwarding }),
+        sources,
+        blindness,
+        refusal: None,
+    })
 }
 
 fn start_in_process(
     spec: &TapSpec,
-    held: &mut HeldInterfaces,
+    held: &mut PreparedTapInterfaces,
     treatments: Option<[Box<dyn FrameTreatment>; 2]>,
 ) -> Result<StartedTap, Error> {
-    let HeldInterfaces { sides, mirrors } = held;
-    sides.iter_mut().for_each(TapHold::attach_pass_program);
+    let PreparedTapInterfaces { sides, mirrors } = held;
+    sides.iter_mut().for_each(PreparedTapInterface::attach_pass_program);
     let sources = match spec.capture {
         Some(_) => Some([
             RecordSource::open_with_tap(&sides[0], spec)?,
@@ -314,7 +323,7 @@ fn start_in_process(
         None => None,
     };
     let lanes = TapLanes::begin_forwarding(spec, sides, mirrors, treatments)?;
-    Ok(StartedTap { plane: TapPlane::Process(lanes), sources, blindness: None, refusal: None })
+    Ok(StartedTap { plane: TapForwardingBackEnd::Process(lanes), sources, blindness: None, refusal: None })
 }
 
 #[cfg(test)]

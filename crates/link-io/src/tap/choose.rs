@@ -46,21 +46,21 @@ impl TapBackEndChoice {
     }
 }
 
-/// Abilities of the interfaces.
+/// Facts about the kernel and the interfaces that decide which back ends can run the tap.
 #[derive(Clone, Debug)]
-pub(super) struct TapAbilities {
+pub(super) struct TapBackEndFacts {
     /// Reason why no program can be loaded, if there is one.
     pub(super) obstacle: Option<String>,
     /// XDP features by interface name: the sides first, then the mirrors.
     pub(super) features: Vec<(String, XdpFeatures)>,
-    /// True if frames get a treatment on their way.
+    /// True if impairments change or delay frames, which only threads of this process can do.
     pub(super) is_treated: bool,
-    /// Name of a side that is a veth: the station behind it leaves checksums to a network card that does not
-    /// exist, and the kernel's programs cannot compute them.
+    /// Name of a side that is a veth: the host at its other end leaves checksums to a network card that does not exist,
+    /// and the kernel's programs cannot compute them.
     pub(super) cable: Option<String>,
 }
 
-impl TapAbilities {
+impl TapBackEndFacts {
     pub(super) fn query_interfaces(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
         let features = links.iter().map(|link| {
             // If the kernel does not answer, it counts as a kernel without the feature: kernels before 6.3
@@ -75,12 +75,12 @@ impl TapAbilities {
     }
 }
 
-impl TapAbilities {
-    fn cable_warning(&self) -> String {
+impl TapBackEndFacts {
+    fn veth_checksum_warning(&self) -> String {
         self.cable.as_ref().map_or_else(String::new, |name| {
             format!(
-                "; {name} is a virtual cable: its station must compute checksums itself (`ethtool -K IF tx off txvlan off`), or use \
-                    --back-end packet"
+                "; {name} is a virtual cable (veth): the host at its other end must compute checksums itself \
+                    (`ethtool -K IF tx off txvlan off` there), or use --back-end packet"
             )
         })
     }
@@ -88,24 +88,27 @@ impl TapAbilities {
 
 pub(super) fn choose_tap_back_end(
     spec: &TapSpec,
-    abilities: &TapAbilities,
+    abilities: &TapBackEndFacts,
 ) -> Result<TapBackEndChoice, Error> {
     match (spec.way, choose_kernel_back_end(spec, abilities)) {
-        (Some(TapMethod::Packet), _) => Ok(TapBackEndChoice::choose_packet_back_end("asked for".into())),
+        (Some(TapMethod::Packet), _) => {
+            Ok(TapBackEndChoice::choose_packet_back_end("requested by the user".into()))
+        }
         (Some(TapMethod::Xdp), Ok(choice)) => Ok(TapBackEndChoice {
-            why: format!("asked for; {}{}", choice.why, abilities.cable_warning()),
+            why: format!("requested by the user; {}{}", choice.why, abilities.veth_checksum_warning()),
             ..choice
         }),
-        (None, Ok(choice)) => {
-            Ok(TapBackEndChoice { why: format!("{}{}", choice.why, abilities.cable_warning()), ..choice })
-        }
+        (None, Ok(choice)) => Ok(TapBackEndChoice {
+            why: format!("{}{}", choice.why, abilities.veth_checksum_warning()),
+            ..choice
+        }),
         (Some(TapMethod::Xdp), Err(reason)) => Err(TapRefusal::Way { way: TapMethod::Xdp, reason }.into()),
         (None, Err(reason)) => Ok(TapBackEndChoice::choose_packet_back_end(reason)),
     }
 }
 
 /// Chooses how the kernel forwards, or returns the reason why it cannot.
-fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndChoice, String> {
+fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapBackEndFacts) -> Result<TapBackEndChoice, String> {
     if abilities.is_treated {
         return Err("impairments run in this process; the kernel programs cannot apply them".into());
     }
@@ -126,7 +129,7 @@ fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapAbilities) -> Result<Ta
             )),
             // A mirror that accepts no redirected frames would get no copies at all.
             Some((name, _)) => Err(format!(
-                "{name} does not accept redirected frames (a veth accepts them if its far end has GRO on or \
+                "{name} does not accept redirected frames (a veth accepts them if its other end has GRO on or \
                     runs an XDP program)"
             )),
         },
@@ -167,16 +170,16 @@ mod tests {
     const ALL: XdpFeatures =
         XdpFeatures { native: true, redirect: true, transmit: true, zero_copy: false, fragments: true };
 
-    fn abilities(features: &[XdpFeatures]) -> TapAbilities {
+    fn abilities(features: &[XdpFeatures]) -> TapBackEndFacts {
         let names = ["a", "b", "m0", "m1"];
         let features = names.iter().map(|n| (*n).to_owned()).zip(features.iter().copied()).collect();
-        TapAbilities { obstacle: None, features, is_treated: false, cable: None }
+        TapBackEndFacts { obstacle: None, features, is_treated: false, cable: None }
     }
 
     fn chosen(
         way: Option<TapMethod>,
         mirrors: usize,
-        abilities: &TapAbilities,
+        abilities: &TapBackEndFacts,
     ) -> Result<(TapMethod, bool), String> {
         let choice = choose_tap_back_end(&spec(way, mirrors), abilities);
         choice.map(|choice| (choice.way, choice.native)).map_err(|error| error.to_string())
@@ -199,10 +202,10 @@ mod tests {
         assert!(chosen(Some(TapMethod::Xdp), 1, &abilities(&[ALL, ALL, deaf])).unwrap_err().contains("m0"));
         assert_eq!(chosen(None, 0, &abilities(&[ALL, none])), Ok((TapMethod::Xdp, false)), "generic");
         assert_eq!(chosen(None, 1, &abilities(&[ALL, none, ALL])), Ok((TapMethod::Packet, false)));
-        let forbidden = TapAbilities { obstacle: Some("no rights".into()), ..abilities(&[ALL, ALL]) };
+        let forbidden = TapBackEndFacts { obstacle: Some("no rights".into()), ..abilities(&[ALL, ALL]) };
         assert_eq!(chosen(None, 0, &forbidden), Ok((TapMethod::Packet, false)));
         assert!(chosen(Some(TapMethod::Xdp), 0, &forbidden).unwrap_err().contains("no rights"));
-        let treated = TapAbilities { is_treated: true, ..abilities(&[ALL, ALL]) };
+        let treated = TapBackEndFacts { is_treated: true, ..abilities(&[ALL, ALL]) };
         assert_eq!(chosen(None, 0, &treated), Ok((TapMethod::Packet, false)));
     }
 }

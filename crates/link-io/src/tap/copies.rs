@@ -7,7 +7,7 @@ use packetrig_wire::trailer::{self, TapTrailer};
 /// Properties of the copies for a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MirrorCopyProperties {
-    /// Bytes of a frame that are kept.
+    /// Maximum number of bytes of a frame that a copy contains.
     pub(super) snap: usize,
     pub(super) to: Option<Mac>,
     /// Length of the longest copy that the mirror accepts.

@@ -13,7 +13,7 @@ use packetrig_units::Nanos;
 const END_TIMEOUT_NS: u64 = 20_000_000_000;
 const POLL_INTERVAL_NS: u64 = 10_000_000;
 
-/// A tap that was found.
+/// A tap that was found by its files, with its pinned programs if it has any.
 #[derive(Debug)]
 pub struct FoundTap {
     pub state: TapState,
@@ -48,7 +48,7 @@ impl DescribedTap {
     }
 }
 
-/// Finds all taps, or the one of that name.
+/// Finds all taps, or the tap with that name; fails if no tap has it.
 pub fn find_taps(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
     match name {
         None => Ok(list_names().iter().filter_map(|name| FoundTap::from_name(name)).collect()),
@@ -88,7 +88,7 @@ impl FoundTap {
         }
     }
 
-    /// The tap's interfaces that no longer exist.
+    /// Returns the locations of the tap's interfaces that no longer exist.
     pub fn gone_interfaces(&self) -> Vec<String> {
         let parts = self.state.sides.iter().chain(&self.state.mirrors);
         parts.filter(|part| !self.has_interface(part)).map(|part| part.location.clone()).collect()
@@ -107,7 +107,7 @@ impl FoundTap {
         let Some(pinned) = &self.pinned else { return Ok(published) };
         let mut accounts = kernel::read_accounts(pinned.counts(), &self.state, false)?;
         accounts.elapsed = self.elapsed_time();
-        // The kernel's counters do not include the file.
+        // The kernel's counters do not count the frames in the file.
         accounts.recording = published.and_then(|accounts| accounts.recording);
         Ok(Some(accounts))
     }
@@ -123,11 +123,11 @@ impl FoundTap {
     pub fn end_tap(self) -> Result<Option<EndedTapResult>, Error> {
         if self.has_process() {
             // The living process holds the interfaces and the last counts, so it has to end the tap itself.
-            process::ask_process_to_end(self.state.process)?;
+            process::send_sigterm_to_process(self.state.process)?;
             let until_ns = clock::monotonic_ns() + END_TIMEOUT_NS;
-            while self.still_exists() {
+            while self.has_own_state_file() {
                 if clock::monotonic_ns() >= until_ns {
-                    let object = format!("tap `{}`, which received a request to end,", self.state.name);
+                    let object = format!("tap `{}` has not ended within 20 s; it", self.state.name);
                     let holder = i32::try_from(self.state.process).ok();
                     return Err(packetrig_sys::Error::Busy { object, holder }.into());
                 }
@@ -142,7 +142,7 @@ impl FoundTap {
     }
 
     /// True if the tap's state file still exists and does not belong to a newer tap.
-    fn still_exists(&self) -> bool {
+    fn has_own_state_file(&self) -> bool {
         self.files.read_state().is_some_and(|state| state.since_ns == self.state.since_ns)
     }
 
@@ -164,7 +164,7 @@ impl FoundTap {
 #[cfg(test)]
 mod tests {
     use super::super::guard::TapGuard;
-    use super::super::hold::{HeldInterfaces, TapHold};
+    use super::super::hold::{PreparedTapInterface, PreparedTapInterfaces};
     use super::*;
     use packetrig_engine::packet::quiet::InterfaceChange;
     use packetrig_plan::PortLocation;
@@ -207,16 +207,16 @@ mod tests {
             (link.up, link.promiscuous, link.mtu)
         }
 
-        fn hold(&self, name: &str) -> TapHold {
+        fn hold(&self, name: &str) -> PreparedTapInterface {
             let location = PortLocation { namespace: Some(self.0.clone()), interface: name.into() };
-            TapHold::prepare_interface(&location, true, true).unwrap()
+            PreparedTapInterface::prepare_interface(&location, true, true).unwrap()
         }
 
         /// A tap that holds both ends, with its files below `directory`.
         fn tap(&self, directory: &Path) -> (TapGuard, TapState) {
             let sides = [self.hold("a"), self.hold("b")];
-            let guard =
-                TapGuard::new(files(directory), HeldInterfaces { sides, mirrors: Vec::new() }).unwrap();
+            let guard = TapGuard::new(files(directory), PreparedTapInterfaces { sides, mirrors: Vec::new() })
+                .unwrap();
             let mut state = state([
                 TapInterface::from_held(&guard.held.sides[0]),
                 TapInterface::from_held(&guard.held.sides[1]),

@@ -1,7 +1,7 @@
 //! Undoes the changes of a tap: restores its interfaces, then removes the files that describe how to restore them.
 
 use super::TapRefusal;
-use super::hold::HeldInterfaces;
+use super::hold::PreparedTapInterfaces;
 use super::place::{TapFiles, TapState};
 use crate::Error;
 use packetrig_sys::lock::LockFile;
@@ -11,7 +11,7 @@ use packetrig_sys::xdp::tap::PinnedForwarding;
 #[derive(Debug)]
 pub(super) struct TapGuard {
     pub(super) files: TapFiles,
-    pub(super) held: HeldInterfaces,
+    pub(super) held: PreparedTapInterfaces,
     /// True if drop has nothing left to do.
     is_over: bool,
     /// Shows other processes that this process is alive.
@@ -19,8 +19,8 @@ pub(super) struct TapGuard {
 }
 
 impl TapGuard {
-    /// Takes the tap's lock; refused if another process has a tap of that name.
-    pub(super) fn new(files: TapFiles, held: HeldInterfaces) -> Result<Self, Error> {
+    /// Takes the tap's lock. Fails if another process runs a tap with that name.
+    pub(super) fn new(files: TapFiles, held: PreparedTapInterfaces) -> Result<Self, Error> {
         let lock = files.acquire_process_lock()?.ok_or_else(|| TapRefusal::Taken(files.name().to_owned()))?;
         Ok(Self { files, held, is_over: false, _lock: lock })
     }

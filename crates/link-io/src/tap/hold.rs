@@ -11,7 +11,7 @@ use packetrig_sys::lock::NameLock;
 use packetrig_sys::netns::NetNs;
 
 #[derive(Debug)]
-pub(super) struct TapHold {
+pub(super) struct PreparedTapInterface {
     pub(super) netns: NetNs,
     pub(super) link: Link,
     pub(super) location: PortLocation,
@@ -21,8 +21,9 @@ pub(super) struct TapHold {
     _lock: NameLock,
 }
 
-impl TapHold {
-    /// Takes an interface. A side (`is_side`) receives all frames, whatever their destination.
+impl PreparedTapInterface {
+    /// Checks and locks an interface, and changes its settings for the tap. A side (`is_side`) becomes promiscuous, so
+    /// that it receives all frames.
     pub(super) fn prepare_interface(
         location: &PortLocation,
         confirmed: bool,
@@ -54,7 +55,7 @@ impl TapHold {
         Ok(held)
     }
 
-    /// Settings that could not be made quiet.
+    /// Describes the settings that could not be changed for the tap, and a missing carrier.
     pub(super) fn caveats(&self) -> &[String] {
         self.quieted.as_ref().map_or(&[], QuietInterface::caveats)
     }
@@ -69,16 +70,17 @@ impl TapHold {
         self.is_promiscuous
     }
 
-    /// Attaches a program that passes all frames, for a side without a program: so this veth continues to
-    /// accept frames that a program redirects into it, if it accepted them before.
+    /// Attaches an XDP program that passes all frames, if the side is a veth whose GRO the tap has switched off.
+    /// Without GRO or a program, the veth would no longer accept frames that a program redirects into it.
     pub(super) fn attach_pass_program(&mut self) {
         if let Some(quieted) = &mut self.quieted {
             quieted.attach_pass_program();
         }
     }
 
-    /// Stops the separate record of changes, so that only the tap's own file has them. This is for a tap that keeps
-    /// forwarding when its process is killed: a run on the interface must not restore it before the tap ends.
+    /// Deletes the interface's own record of changes, so that only the tap's file has them. This is for a tap
+    /// that keeps forwarding when its process is killed: another run on the interface must not restore it
+    /// before the tap ends.
     pub(super) fn delete_saved_settings(&mut self) -> Result<(), Error> {
         if let Some(quieted) = &mut self.quieted {
             quieted.delete_saved_settings()?;
@@ -94,7 +96,7 @@ impl TapHold {
         Ok(())
     }
 
-    /// Restores the interface. An interface that no longer exists needs nothing.
+    /// Restores the interface. Does nothing if the interface no longer exists.
     fn restore_interface(&mut self) -> Result<(), Error> {
         let promiscuous = if std::mem::take(&mut self.is_promiscuous) {
             end_promiscuous_mode(&self.netns, self.link.index)
@@ -116,7 +118,7 @@ impl TapHold {
     }
 }
 
-impl Drop for TapHold {
+impl Drop for PreparedTapInterface {
     fn drop(&mut self) {
         // A destructor cannot return an error; a caller that needs the error has called `restore_interface` before.
         drop(self.restore_interface());
@@ -130,29 +132,29 @@ pub(super) struct InterfacesRestored(());
 
 /// All interfaces of a tap.
 #[derive(Debug)]
-pub(super) struct HeldInterfaces {
-    pub(super) sides: [TapHold; 2],
-    pub(super) mirrors: Vec<TapHold>,
+pub(super) struct PreparedTapInterfaces {
+    pub(super) sides: [PreparedTapInterface; 2],
+    pub(super) mirrors: Vec<PreparedTapInterface>,
 }
 
-impl HeldInterfaces {
-    pub(super) fn iter_interfaces(&self) -> impl Iterator<Item = &TapHold> {
+impl PreparedTapInterfaces {
+    pub(super) fn iter_interfaces(&self) -> impl Iterator<Item = &PreparedTapInterface> {
         self.sides.iter().chain(&self.mirrors)
     }
 
-    pub(super) fn iter_interfaces_mut(&mut self) -> impl Iterator<Item = &mut TapHold> {
+    pub(super) fn iter_interfaces_mut(&mut self) -> impl Iterator<Item = &mut PreparedTapInterface> {
         self.sides.iter_mut().chain(&mut self.mirrors)
     }
 
     /// Restores each interface, even if another one cannot be restored.
     pub(super) fn restore_interfaces(&mut self) -> Result<InterfacesRestored, Error> {
-        let outcomes = self.iter_interfaces_mut().map(TapHold::restore_interface);
+        let outcomes = self.iter_interfaces_mut().map(PreparedTapInterface::restore_interface);
         // `fold` visits every interface, and `and` keeps the first error.
         outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
     }
 
     pub(super) fn leave_interfaces(&mut self) {
-        self.iter_interfaces_mut().for_each(TapHold::leave_interface_unchanged);
+        self.iter_interfaces_mut().for_each(PreparedTapInterface::leave_interface_unchanged);
     }
 }
 
@@ -179,12 +181,12 @@ fn restore_abandoned_interface(part: &TapInterface, netns: &NetNs) -> Result<(),
         NameLock::acquire_name(netns, &interface_lock_name(part.index), &format!("port {}", part.location))?;
     let promiscuous = if part.promiscuous { end_promiscuous_mode(netns, part.index) } else { Ok(()) };
     let settings =
-        QuietInterface::adopt_interface(netns, &link, part.changes.clone())?.restore_all_settings();
+        QuietInterface::with_unrestored_changes(netns, &link, part.changes.clone())?.restore_all_settings();
     promiscuous?;
     settings.map_err(Error::from)
 }
 
-/// Ends promiscuous mode. An interface that no longer exists needs nothing.
+/// Ends promiscuous mode. Does nothing if the interface no longer exists.
 fn end_promiscuous_mode(netns: &NetNs, index: u32) -> Result<(), Error> {
     let mut links = NamespaceLinks::open_in(netns)?;
     if links.find_link_if_present(index)?.is_some() {

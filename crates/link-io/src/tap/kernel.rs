@@ -1,4 +1,4 @@
-//! The back end `xdp`: programs forward and copy; their counters become accounts.
+//! The back end `xdp`: BPF programs forward and copy frames; this module turns their counters into accounts.
 
 use super::account::{
     MirrorAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason, nonzero_counts,
@@ -47,12 +47,12 @@ fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<T
     // The counters of arriving frames are read first, so that a frame in transit does not look lost.
     let inbound = counts.read_inbound_counts(side)?;
     let failed = counts.read_failed_redirects(side)?;
-    let handed = counts.read_forwarding_handover(side)?;
+    let handed = counts.read_forwarded_counts(side)?;
     // Saturating, because the counters change while they are read.
     let tried = inbound.received.saturating_sub(inbound.gone);
     let refused = failed.down + failed.too_long + failed.memory + failed.deaf + failed.other;
     let seen = handed.sent + handed.dropped + refused;
-    // The kernel skips an outgoing interface silently only if a frame has several of them.
+    // The kernel skips an outgoing interface silently only if the frame goes to several interfaces.
     let passed_over = if state.knows_drivers { tried.saturating_sub(seen).min(inbound.wanted) } else { 0 };
     let mirrors = (0..state.mirrors.len())
         .map(|mirror| read_mirror_account(counts, state, side, mirror, inbound.wanted));
@@ -92,7 +92,7 @@ fn read_mirror_account(
     wanted: u64,
 ) -> Result<MirrorAccount, Error> {
     let seen = counts.read_outbound_counts(side, mirror)?;
-    let handed = counts.read_mirror_handover(side, mirror)?;
+    let handed = counts.read_mirrored_counts(side, mirror)?;
     let refused_here = seen.too_long + seen.no_room;
     let came = seen.passed + refused_here;
     // The kernel's tracepoint also counts a frame as dropped if the program on the mirror refused it.

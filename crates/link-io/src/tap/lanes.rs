@@ -1,8 +1,8 @@
 //! The back end `packet`: a thread for each direction takes frames from a ring and puts them into the ring of the other
 //! side, then copies them into the rings of the mirrors.
 //!
-//! If the ring towards the other side is full, the lane tries a few times again. If the ring of a mirror is
-//! full, the copy is dropped at once and counted. Frames that this machine sends are not taken, so no frame
+//! If the transmit ring of the other side is full, the lane tries a few times again. If the ring of a mirror is
+//! full, the copy is dropped at once and counted. Frames that this machine sends are not forwarded, so no frame
 //! circulates. A [`FrameTreatment`] makes all changes to frames.
 //!
 //! Invariant: every frame taken from the ring is in one of the counts of [`PublishedTally`] before the next
@@ -14,7 +14,7 @@ mod tally;
 
 use super::account::TapAccounts;
 use super::copies::MirrorCopyProperties;
-use super::hold::TapHold;
+use super::hold::PreparedTapInterface;
 use super::link_state::PresentInterfaces;
 use super::place::TapState;
 use super::{DEFAULT_COPY_BYTES, MirrorSpec, TapSpec};
@@ -33,7 +33,7 @@ use tally::PublishedTally;
 /// Length of an Ethernet header with one VLAN tag: the part of a frame without FCS that the MTU does not count.
 pub(super) const FRAME_BYTES_BEYOND_MTU: u32 = 18;
 
-/// Frames that were lost because a receive ring or a transmit ring towards the other side was full.
+/// Frames that were lost because a receive ring, or the transmit ring of the other side, was full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TapRingLosses {
     /// Time up to which all losses are included.
@@ -55,8 +55,8 @@ impl TapLanes {
     /// Starts the forwarding, with a treatment for each direction or none.
     pub(super) fn begin_forwarding(
         spec: &TapSpec,
-        sides: &[TapHold; 2],
-        mirrors: &[TapHold],
+        sides: &[PreparedTapInterface; 2],
+        mirrors: &[PreparedTapInterface],
         treatments: Option<[Box<dyn FrameTreatment>; 2]>,
     ) -> Result<Self, Error> {
         let mut treatments = treatments.map_or([None, None], |both| both.map(Some));
@@ -75,8 +75,8 @@ impl TapLanes {
             }
             lanes.push(lane);
         }
-        // All rings are opened before the first thread runs, so that no half of a tap forwards if a lane
-        // fails to open.
+        // All rings are opened before the first thread runs, so that no direction forwards alone if the other
+        // lane fails to open.
         let mut all = Self { stop, threads: Vec::new(), published, meters, mtus };
         for (direction, lane) in lanes.into_iter().enumerate() {
             let stop = Arc::clone(&all.stop);
@@ -88,7 +88,7 @@ impl TapLanes {
         Ok(all)
     }
 
-    /// Passes the present MTUs of the interfaces to the threads.
+    /// Passes the current MTUs of the interfaces to the threads.
     pub(super) fn update_mtus(&self, seen: &PresentInterfaces) {
         for (mtu, link) in self.mtus.iter().zip(seen) {
             if let Some(link) = link {
@@ -106,7 +106,7 @@ impl TapLanes {
         }
     }
 
-    /// Forwards the frames that have arrived, and ends.
+    /// Forwards the frames that have arrived, ends the threads, and returns their first error.
     pub(super) fn end_forwarding(&mut self) -> Result<(), Error> {
         self.stop.store(true, Ordering::Release);
         // Every thread is joined, even after an error of the first.
@@ -114,7 +114,8 @@ impl TapLanes {
         results.into_iter().collect()
     }
 
-    /// Number of frames that both lanes lost in their own rings, and the time up to which it is known.
+    /// Returns how many frames both lanes have lost in their own rings, and the time up to which
+    /// this number is complete.
     pub(super) fn own_losses(&self) -> TapRingLosses {
         let [(one_ns, one), (other_ns, other)] =
             self.published.each_ref().map(|published| published.read_losses());
@@ -125,7 +126,7 @@ impl TapLanes {
     pub(super) fn read_accounts(&mut self, state: &TapState) -> TapAccounts {
         let mut directions = Vec::new();
         for side in [0, 1] {
-            // The driver of the other side sends the frames of a direction.
+            // The driver of the other side sends the frames of this direction.
             let transmitted = self.meters[1 - side].read_counters();
             directions.push(self.published[side].to_direction(state, side, transmitted));
         }
@@ -145,14 +146,14 @@ fn join_lane(thread: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
     thread.join().unwrap_or_else(|_| Err(Error::Panicked("tap".into())))
 }
 
-fn start_meter(side: &TapHold) -> Result<InterfaceMeter, packetrig_sys::Error> {
+fn start_meter(side: &PreparedTapInterface) -> Result<InterfaceMeter, packetrig_sys::Error> {
     InterfaceMeter::start(&side.netns, side.link.index)
 }
 
 fn open_lane(
     spec: &TapSpec,
-    sides: &[TapHold; 2],
-    mirrors: &[TapHold],
+    sides: &[PreparedTapInterface; 2],
+    mirrors: &[PreparedTapInterface],
     direction: usize,
     published: Arc<PublishedTally>,
     mtus: &Arc<[AtomicU32]>,
@@ -161,7 +162,7 @@ fn open_lane(
     let to = &sides[1 - direction];
     // The size is at least the MTU of Ethernet: a smaller MTU may be raised while the tap runs.
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + FRAME_BYTES_BEYOND_MTU;
-    // The kernel hands over a block that is not full only after this timeout, which delays forwarded frames.
+    // The kernel releases a block that is not full only after this timeout, which delays forwarded frames.
     // Each block may hold only one frame, so the number of blocks decides how long this thread may be
     // stopped. The default block size has room for the largest piece that a network stack sends.
     let options = RxOptions { retire_ms: 1, promiscuous: true, merges: true, ..RxOptions::default() };
@@ -192,7 +193,11 @@ fn open_lane(
     })
 }
 
-fn mirror_copy_properties(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> MirrorCopyProperties {
+fn mirror_copy_properties(
+    spec: &TapSpec,
+    mirror: &MirrorSpec,
+    held: &PreparedTapInterface,
+) -> MirrorCopyProperties {
     MirrorCopyProperties {
         snap: spec.snap_len.unwrap_or(DEFAULT_COPY_BYTES) as usize,
         to: mirror.to,

@@ -1,6 +1,6 @@
-//! Watches the links of a running tap: whether they exist, the MTU of each, and the carrier of each side. If the
-//! user wants it, the tap passes a lost carrier on to the other side: B's far end then sees that a cable was
-//! pulled at A.
+//! Watches the links of a running tap: whether they exist, the MTU of each, and the carrier of each side. If
+//! the user wants it, the tap passes a lost carrier on to the other side: the device at B then sees that a
+//! cable was pulled at A.
 //!
 //! [`LinkStateForwarding`] contains the rule; [`LinkWatch`] reads the links from the kernel and applies the
 //! rule. A side that the tap switched down has no carrier because of that, so its carrier means nothing until
@@ -8,7 +8,7 @@
 //!
 //! Invariant: the tap holds at most one side down, and only while the other has no carrier.
 
-use super::hold::{HeldInterfaces, TapHold};
+use super::hold::{PreparedTapInterface, PreparedTapInterfaces};
 use crate::Error;
 use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
@@ -17,7 +17,7 @@ use packetrig_units::{MonoTime, Nanos};
 /// Time that a link may take to find its carrier after it was brought up.
 const CARRIER_TIMEOUT: Nanos = Nanos::from_secs(5);
 
-/// Action on a side.
+/// Switches the link of the side with this index down or up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkAction {
     Down(usize),
@@ -26,9 +26,9 @@ pub(super) enum LinkAction {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkStateForwarding {
-    /// The side that the tap holds down.
+    /// The side that the tap holds down; `None` if both are up.
     down: Option<usize>,
-    /// Time until which a missing carrier of a side means nothing.
+    /// Time until which a missing carrier of each side is ignored.
     settled: [MonoTime; 2],
 }
 
@@ -38,7 +38,7 @@ impl LinkStateForwarding {
         Self { down: None, settled: [now + CARRIER_TIMEOUT; 2] }
     }
 
-    /// Decides the next action from the present carriers.
+    /// Decides the next action from the current carriers.
     pub(super) fn decide_link_action(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkAction> {
         if let Some(side) = self.down {
             // The side that the tap switched down has no carrier; only the other side can show that the cable
@@ -53,7 +53,7 @@ impl LinkStateForwarding {
         }
         for (side, side_has_carrier) in carrier.into_iter().enumerate() {
             if side_has_carrier {
-                // The side has found its carrier, so from now on the loss of it counts immediately.
+                // The side has found its carrier, so from now on a loss of the carrier counts immediately.
                 self.settled[side] = now;
             } else if now >= self.settled[side] {
                 self.down = Some(1 - side);
@@ -64,7 +64,7 @@ impl LinkStateForwarding {
     }
 }
 
-/// The present interfaces of a tap, the sides first; `None` for a removed interface.
+/// Current state of a tap's interfaces, the sides first; `None` for a removed interface.
 pub(super) type PresentInterfaces = Vec<Option<Link>>;
 
 /// True if the side has a carrier. An interface that is gone has none.
@@ -86,8 +86,8 @@ impl LinkWatch {
         })
     }
 
-    /// Reads the interfaces. Returns `None` if the kernel did not answer, which is no reason to end.
-    pub(super) fn poll_links(&mut self, held: &HeldInterfaces) -> Option<PresentInterfaces> {
+    /// Reads the interfaces. Returns `None` if the kernel did not answer; the tap then continues.
+    pub(super) fn poll_links(&mut self, held: &PreparedTapInterfaces) -> Option<PresentInterfaces> {
         held.iter_interfaces()
             .map(|held| match self.links.find_link_by_index(held.link.index) {
                 Ok(link) => Some(Some(link)),
@@ -104,7 +104,7 @@ impl LinkWatch {
         &mut self,
         now: MonoTime,
         seen: &PresentInterfaces,
-        sides: &mut [TapHold; 2],
+        sides: &mut [PreparedTapInterface; 2],
     ) -> Result<bool, Error> {
         let Some(passing) = &mut self.passing else { return Ok(false) };
         match passing.decide_link_action(now, [side_has_carrier(seen, 0), side_has_carrier(seen, 1)]) {

@@ -1,11 +1,12 @@
-//! The files with which other processes find a tap. A file below `/run` (for an ordinary user, below the directory for
-//! temporary files) describes the tap and its changes; its programs and counters are in the BPF file system.
+//! The files with which other processes find a tap. A file below `/run` (for an ordinary user, below the
+//! directory for temporary files) describes the tap and its changes to interfaces. The BPF programs and counters
+//! are in the BPF file system.
 //!
 //! Invariant: the file exists before the first frame is forwarded and is removed after the interfaces have been restored.
 
 use super::account::TapAccounts;
 use super::choose::TapMethod;
-use super::hold::{HeldInterfaces, InterfacesRestored, TapHold};
+use super::hold::{InterfacesRestored, PreparedTapInterface, PreparedTapInterfaces};
 use super::{TapRefusal, TapSpec};
 use crate::Error;
 use packetrig_engine::packet::quiet::InterfaceChange;
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 const TAP_DIRECTORY: &str = "tap";
 const LONGEST_NAME: usize = 64;
 
-/// Description of a tap.
+/// Description of a tap, as it is saved for other processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapState {
     pub name: String,
@@ -41,7 +42,7 @@ pub struct TapState {
     pub mirrors: Vec<TapInterface>,
     /// Filter of the copies; all frames if absent.
     pub filter: Option<String>,
-    /// Bytes of a frame that copies keep.
+    /// Maximum length of copies, in bytes, without the trailer.
     pub snap_len: Option<u32>,
     /// True if copies carry a trailer.
     pub trailer: bool,
@@ -65,7 +66,7 @@ pub struct TapInterface {
 }
 
 impl TapInterface {
-    pub(super) fn from_held(held: &TapHold) -> Self {
+    pub(super) fn from_held(held: &PreparedTapInterface) -> Self {
         Self {
             location: held.location.to_string(),
             netns_inode: held.netns.inode().ok(),
@@ -75,8 +76,8 @@ impl TapInterface {
         }
     }
 
-    /// Opens the interface's namespace from any other one. `process` is that of the tap: while it lives, its namespace can
-    /// be found even without a name.
+    /// Opens the interface's namespace, from whatever namespace this process is in. `process` is that of the tap: while
+    /// it lives, its namespace can be found even without a name. `None` if the namespace cannot be found.
     pub(super) fn open_netns(&self, process: u32) -> Option<NetNs> {
         if let Some(inode) = self.netns_inode {
             return NetNs::find_namespace_by_inode(inode, Some(process));
@@ -88,7 +89,7 @@ impl TapInterface {
 
 impl TapState {
     /// Records all changes to the interfaces so far.
-    pub(super) fn record_interface_changes(&mut self, held: &HeldInterfaces) {
+    pub(super) fn record_interface_changes(&mut self, held: &PreparedTapInterfaces) {
         self.sides = [TapInterface::from_held(&held.sides[0]), TapInterface::from_held(&held.sides[1])];
         self.mirrors = held.mirrors.iter().map(TapInterface::from_held).collect();
     }
@@ -108,14 +109,14 @@ pub(super) fn tap_name_or_default(spec: &TapSpec) -> Result<String, Error> {
 
 /// Replaces characters that a tap name must not have; the BPF file system allows no dots.
 fn to_name_char(c: char) -> char {
-    if c.is_ascii() && is_plain_byte(c as u8) { c } else { '_' }
+    if c.is_ascii() && is_tap_name_byte(c as u8) { c } else { '_' }
 }
 
 fn is_tap_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_plain_byte)
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_tap_name_byte)
 }
 
-fn is_plain_byte(byte: u8) -> bool {
+fn is_tap_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
@@ -166,10 +167,10 @@ impl TapFiles {
         self.directory.join(format!("{}{suffix}", self.name))
     }
 
-    /// Reads the tap's state from its file.
+    /// Reads the tap's state from its file; `None` if the file is absent or not valid.
     pub(super) fn read_state(&self) -> Option<TapState> {
         // Only a valid tap name may become part of a path.
-        if !self.name.bytes().all(is_plain_byte) {
+        if !self.name.bytes().all(is_tap_name_byte) {
             return None;
         }
         serde_json::from_slice(&runtime_directory::read_file(&self.file_path(STATE_FILE_SUFFIX)).ok()?).ok()

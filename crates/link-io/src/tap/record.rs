@@ -4,7 +4,7 @@
 //! alternates between the two directions, so frames in the file may be slightly out of the order of their times.
 
 use super::account::RecordingAccount;
-use super::hold::TapHold;
+use super::hold::PreparedTapInterface;
 use super::{DEFAULT_COPY_BYTES, TapSpec};
 use crate::Error;
 use packetrig_engine::capture::record::{
@@ -30,7 +30,7 @@ const LOSS_CHECK_INTERVAL_NS: u64 = 100_000_000;
 /// Time after a stop during which arriving frames are still recorded. Frames that arrived before the stop are
 /// in the file by then.
 const END_DRAIN_TIMEOUT_NS: u64 = 1_000_000_000;
-/// Number of successive pauses after which no frame is in transit any more.
+/// Number of successive pauses after a stop without a frame. No frame is in transit after that.
 const MAX_IDLE_PAUSES_AT_END: u32 = 30;
 /// Memory between this thread and the disk, bytes.
 const DISK_QUEUE_BYTES: usize = 64 << 20;
@@ -39,13 +39,13 @@ const DISK_QUEUE_BYTES: usize = 64 << 20;
 pub(super) enum RecordSource {
     /// Rings that BPF programs fill.
     Kernel(TapRings),
-    /// A separate ring beside that of the lane.
+    /// A separate packet ring, in addition to the ring of the lane.
     Socket(Box<PacketTap>),
 }
 
 impl RecordSource {
-    /// Opens a separate ring at a side, for a tap with lanes that own their rings.
-    pub(super) fn open_with_tap(side: &TapHold, spec: &TapSpec) -> Result<Self, Error> {
+    /// Opens a separate ring at a side, because the ring of a lane cannot be shared.
+    pub(super) fn open_with_tap(side: &PreparedTapInterface, spec: &TapSpec) -> Result<Self, Error> {
         let options = TapOptions {
             filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
             snap_len: spec.snap_len,
@@ -171,8 +171,8 @@ impl TapRecordingTask {
         let mut looked_ns = 0;
         let mut give_up_ns = None;
         while rests < MAX_IDLE_PAUSES_AT_END {
-            // The stop flag is read before the rings, and some polls without frames follow: a kernel ring
-            // hands over a block that is not full only after its timeout.
+            // The stop flag is read before the rings, and some polls without frames follow: a kernel
+            // ring releases a block that is not full only after a timeout.
             let is_over = stop.load(Ordering::Acquire);
             let now_ns = clock::monotonic_ns();
             // A link with continuous traffic must not prevent a recording from ending, or from reporting its

@@ -11,12 +11,12 @@ use super::clock_steps::find_clock_steps;
 use super::sample::SampledPacket;
 use packetrig_units::Nanos;
 
-/// Number of pairs for one knot. Single delayed packets do not move the median of that many.
+/// Number of pairs for one knot. Single delayed packets do not move the median of so many pairs.
 const PAIRS_PER_KNOT: usize = 32;
-/// Number of neighbours on each side of a pair that show the usual difference there.
+/// Number of neighbours on each side with which the difference of a pair is compared.
 const NEIGHBOURS_PER_SIDE: usize = 15;
-/// The two packets of a pair are not the same if its difference is further than this from the differences around it,
-/// and further than [`OUTLIER_DISTANCE_FACTOR`] times the usual distance.
+/// A pair counts as two different packets, and is removed, if its difference is further than this from the median
+/// around it, and further than [`OUTLIER_DISTANCE_FACTOR`] times the usual distance.
 const MIN_OUTLIER_DISTANCE_NS: u64 = 10_000_000;
 const OUTLIER_DISTANCE_FACTOR: u64 = 30;
 
@@ -58,7 +58,7 @@ pub(super) struct StampPair {
 pub struct ClockStep {
     /// Time in the clock of the reference, after the step.
     pub at_ns: u64,
-    /// Change of the reference's lead over the other clock.
+    /// Change of the difference between the clocks (reference minus other).
     pub by_ns: i64,
 }
 
@@ -91,7 +91,7 @@ impl ClockRelation {
         Some(relation)
     }
 
-    /// Returns the time at which the other capture took its packet `number`, in the clock of the reference.
+    /// Converts the time at which the other capture recorded its packet `number` to the clock of the reference.
     pub fn to_reference(&self, number: u64, at_ns: u64) -> u64 {
         at_ns.saturating_add_signed(self.ahead_ns(number, at_ns))
     }
@@ -102,8 +102,8 @@ impl ClockRelation {
         self.lines.get(line).map_or(0, |line| line.ahead_ns(at_ns))
     }
 
-    /// Reference clock minus other clock at the first common packet.
-    pub fn first_ahead_ns(&self) -> i64 {
+    /// Returns the difference at the first common packets: reference clock minus other clock.
+    pub fn initial_clock_difference_ns(&self) -> i64 {
         self.lines.first().and_then(|line| line.knots.first()).map_or(0, |knot| knot.ahead_ns)
     }
 
@@ -163,12 +163,12 @@ fn stamp_pair(ours: &SampledPacket, theirs: &SampledPacket) -> StampPair {
 }
 
 pub(super) fn signed_difference(left: u64, right: u64) -> i64 {
-    // This many nanoseconds are 292 years, so real stamps always fit.
+    // `i64::MAX` nanoseconds are 292 years, so the difference of two real stamps always fits.
     let distance = i64::try_from(left.abs_diff(right)).unwrap_or(i64::MAX);
     if left < right { -distance } else { distance }
 }
 
-/// Time from the first to the last of some pairs.
+/// Returns the time from the first to the last pair, in ns; 0 without pairs.
 fn time_span_of_pairs(pairs: &[StampPair]) -> u64 {
     pairs.first().zip(pairs.last()).map_or(0, |(first, last)| last.at_ns.saturating_sub(first.at_ns))
 }
@@ -199,7 +199,7 @@ fn compute_median_knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
         .collect()
 }
 
-/// The mean time of some pairs.
+/// Returns the mean time of the pairs, in ns; 0 without pairs.
 pub(super) fn mean_stamp_time(group: &[StampPair]) -> u64 {
     let first = group.iter().map(|pair| pair.at_ns).min().unwrap_or(0);
     let sum: u128 = group.iter().map(|pair| u128::from(pair.at_ns - first)).sum();

@@ -1,10 +1,10 @@
 //! Finds the points at which a clock was set. There, the difference of two clocks jumps by more than the path between
 //! the captures explains, and stays at the new level.
 //!
-//! The delay of the path varies, so a single difference proves nothing. At a step, the middle halves of the differences
-//! in all later windows lie above or below those of all earlier windows. The gap is at least half as wide as each side
-//! varies. A temporary delay is no step, because the windows after it have the same level as those before it. The drift
-//! is removed first.
+//! The delay of the path varies, so a single difference proves nothing. At a step, the middle halves of the
+//! differences in all later windows lie above or below those of all earlier windows. The gap is at least half as wide
+//! as each side varies. A temporary delay is no step, because the windows after it have the same level as those before
+//! it. The drift is removed first.
 //!
 //! Invariant: no window within [`MIN_STEP_DURATION_NS`] before a step has the level of a window within that time after
 //! it, up to the next step.
@@ -29,12 +29,12 @@ const MAX_DRIFT: f64 = 500e-6;
 
 /// Range of the clock differences in one or several windows.
 #[derive(Clone, Copy, Debug)]
-struct DelayEnvelope {
+struct DifferenceRange {
     lowest: i64,
     highest: i64,
 }
 
-impl DelayEnvelope {
+impl DifferenceRange {
     fn merge_with(self, other: Self) -> Self {
         Self { lowest: self.lowest.min(other.lowest), highest: self.highest.max(other.highest) }
     }
@@ -43,7 +43,7 @@ impl DelayEnvelope {
         self.highest.saturating_sub(self.lowest)
     }
 
-    /// Distance between this level and a later one; zero or less if they overlap.
+    /// Returns the gap between this range and a later one; zero or less if they overlap.
     fn gap_to(self, later: Self) -> i64 {
         let above = later.lowest.saturating_sub(self.highest);
         above.max(self.lowest.saturating_sub(later.highest))
@@ -110,12 +110,12 @@ fn find_step_candidates(pairs: &[StampPair]) -> Vec<ClockStepCandidate> {
 }
 
 /// Returns the range of the middle half of some differences.
-fn middle_half_range(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
+fn middle_half_range(differences: impl Iterator<Item = i64>) -> DifferenceRange {
     let mut sorted: Vec<i64> = differences.collect();
     sorted.sort_unstable();
     // The outer quarters are left out, because they contain the packets with unusual delays.
     let quarter = sorted.len() / 4;
-    DelayEnvelope {
+    DifferenceRange {
         lowest: sorted.get(quarter).copied().unwrap_or(0),
         highest: sorted.get((sorted.len() - quarter).saturating_sub(1)).copied().unwrap_or(0),
     }
@@ -155,8 +155,8 @@ fn is_step_lasting(pairs: &[StampPair], at: usize) -> bool {
     let drift = median_drift_of_sides(&[&before, &after]);
     // Each side uses the time of its own pair at the step, because the times may come from the clock that was set.
     let (before, after) = (
-        delay_range_without_drift(&before, last.at_ns, drift),
-        delay_range_without_drift(&after, next.at_ns, drift),
+        difference_range_without_drift(&before, last.at_ns, drift),
+        difference_range_without_drift(&after, next.at_ns, drift),
     );
     before.zip(after).is_some_and(|(before, after)| before.is_clearly_apart_from(after))
 }
@@ -173,14 +173,18 @@ fn middle_difference(pairs: &[StampPair]) -> i64 {
 
 /// Returns the range of the differences of these windows after the drift since `here_ns` was removed; `None` without a
 /// window that has enough pairs.
-fn delay_range_without_drift(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
+fn difference_range_without_drift(
+    windows: &[&[StampPair]],
+    here_ns: u64,
+    drift: f64,
+) -> Option<DifferenceRange> {
     let whole = windows.iter().filter(|window| window.len() >= MIN_PAIRS_PER_END);
     let each =
         whole.map(|window| middle_half_range(window.iter().map(|pair| remove_drift(pair, here_ns, drift))));
-    each.reduce(DelayEnvelope::merge_with)
+    each.reduce(DifferenceRange::merge_with)
 }
 
-/// Pairs per window when `pairs` are divided into at most [`MAX_WINDOWS`] windows.
+/// Returns the number of pairs per window when `pairs` are divided into at most [`MAX_WINDOWS`] windows.
 fn window_length(pairs: usize) -> usize {
     PAIRS_PER_WINDOW.max(pairs.div_ceil(MAX_WINDOWS))
 }

@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hasher};
 /// Length of a frame check sequence in bytes.
 const FCS: usize = 4;
 
-/// A hash of the content of a packet, with 64 bits. Among 10^9 packets there are two with the same hash by chance in 3
-/// % of all cases. This matters only if the times of these two differ by less than the tolerance.
+/// A hash of the content of a packet, with 64 bits. The chance that two of 10^9 different packets have the same hash is
+/// 3 %. This matters only if the times of these two differ by less than the tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketIdentity(pub(super) u64);
 
@@ -22,10 +22,11 @@ pub struct PacketContent<'a> {
 }
 
 impl<'a> PacketContent<'a> {
-    /// Takes the packet from a record, without the FCS that some interfaces deliver, and without the trailer of a tap,
-    /// which differs in each copy.
+    /// Extracts the packet from a record, without the FCS that some interfaces deliver, and without the trailer of a
+    /// tap, which differs in each copy.
     pub fn from_record(record: &CaptureRecord<'a>) -> Self {
-        // The trailer has the length from before the tap truncated the copy; the record has the length of the copy.
+        // The trailer contains the length before the tap truncated the copy; the record contains the
+        // length of the copy.
         if let Some((frame, trailer)) = trailer::split_trailer(record.bytes) {
             return Self { bytes: frame, full_len: trailer.full_len.into() };
         }

@@ -10,7 +10,7 @@ pub const MAX_CAPTURES: usize = 32;
 /// overhead of its allocation.
 const PACKET_OVERHEAD_BYTES: usize = 256;
 
-/// Set of captures that have a packet, by their numbers.
+/// Set of captures that contain a packet, with one bit for each capture number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CaptureSet(u32);
 
@@ -38,13 +38,13 @@ impl CaptureSet {
     }
 }
 
-/// A packet as a capture has it.
+/// A packet as a capture contains it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapturedPacket {
     pub bytes: Vec<u8>,
     pub full_len: u32,
     pub link_type: u16,
-    /// Payload bytes of each packet that it was merged from, if it was.
+    /// Payload bytes of each original packet, if the kernel or the card merged several packets into this one.
     pub merged: Option<u16>,
 }
 
@@ -54,14 +54,14 @@ pub struct MergedPacket {
     /// Time in the common clock, from the first capture that has the packet.
     pub at_ns: u64,
     pub captures: CaptureSet,
-    /// Packet from the capture that kept most of it.
+    /// Packet from the capture that contains most of its bytes.
     pub packet: CapturedPacket,
 }
 
 /// The order of packets: their time, then the order in which they were offered.
 type MergeOrderKey = (u64, u64);
 
-/// Merges packets. It holds those that may still be found in another capture.
+/// Merges packets. It stores the packets that another capture may still contain.
 #[derive(Debug)]
 pub struct PacketMerger {
     tolerance_ns: u64,
@@ -133,8 +133,8 @@ impl PacketMerger {
         // Equal packets of one capture are different packets, so they stay separate.
         let lacking = places.filter(|place| !self.pending[place].merged.captures.has_capture(capture));
         let near = lacking.filter(|(time, _)| time.abs_diff(at_ns) <= self.tolerance_ns);
-        // At equal distances the packet that was offered first is taken, so that a repeated merge gives the same
-        // result.
+        // At equal distances the packet that was offered first is taken, so that a repeated merge
+        // gives the same result.
         near.min_by_key(|(time, number)| (time.abs_diff(at_ns), *number)).copied()
     }
 

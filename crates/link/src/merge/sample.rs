@@ -35,8 +35,8 @@ impl PacketSample {
             return;
         }
         let offered = SampledPacket { at_ns, number, is_unique: true };
-        // A stored identity is removed only in favour of smaller ones and is never stored again, so a repetition is
-        // always noticed.
+        // A stored identity is removed only in favour of smaller ones and is never stored again, so a
+        // repetition is always noticed.
         self.packets.entry(identity.0).and_modify(|known| known.is_unique = false).or_insert(offered);
         // The largest identity is removed in every capture, so samples of two captures keep the same packets.
         if self.packets.len() > self.most {
@@ -44,7 +44,7 @@ impl PacketSample {
         }
     }
 
-    /// Packets that are unique in both samples, as pairs (ours, theirs), in the order of the other capture.
+    /// Returns the packets that are unique in both samples, as pairs (ours, theirs), in the order of the other capture.
     pub(super) fn common_packets(&self, other: &Self) -> Vec<(SampledPacket, SampledPacket)> {
         let ours = self.packets.iter().filter(|(_, packet)| packet.is_unique);
         let both = ours.filter_map(|(identity, ours)| {

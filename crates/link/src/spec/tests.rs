@@ -17,9 +17,12 @@ fn every_key_lands_in_its_place() {
     );
     assert_eq!(all.loss, Some(RulePositions::Random { millionths: 10_000 }));
     assert_eq!(all.duplicate, Some(RulePositions::Every { nth: 100 }));
-    assert_eq!((all.reorder, all.reorder_by), (Some(RulePositions::Random { millionths: 5_000 }), Some(5)));
+    assert_eq!(
+        (all.reorder, all.reorder_by),
+        (Some(RulePositions::Random { millionths: 5_000 }), NonZeroU32::new(5))
+    );
     assert_eq!(all.corrupt, Some(RulePositions::Bursts { millionths: 1_000, frames: 5 }));
-    assert_eq!((all.corrupt_at, all.overtake), (Some(17), true));
+    assert_eq!((all.corrupt_at, all.overtake), (NonZeroUsize::new(17), true));
     assert_eq!((all.rate, all.queue), (Some(BitRate::new(10_000_000)), Some(QueueLimit::Bytes(65_536))));
     let model = GilbertElliott { into_bad: 10_000, out_of_bad: 200_000, in_bad: 900_000, in_good: 1_000 };
     assert_eq!(spec("loss=gilbert:1%/20%/90%/0.1%").loss, Some(RulePositions::GilbertElliott(model)));
@@ -58,6 +61,8 @@ fn invalid_impair_spec_error_shows_right_syntax() {
         ("rate=1Mbit/s,queue=3furlongs", "64KiB"),
         ("corrupt-at=17", "without `corrupt`"),
         ("overtake", "without `jitter`"),
+        ("corrupt=1%,corrupt-at=0", "`0`"),
+        ("reorder=1%,reorder-by=0", "`0`"),
     ] {
         let error = text.parse::<DirectionSpec>().unwrap_err().to_string();
         assert!(error.contains(hint), "{text}: {error}");
@@ -66,13 +71,15 @@ fn invalid_impair_spec_error_shows_right_syntax() {
 
 #[test]
 fn a_document_has_directions_and_a_seed() {
-    let specs =
-        ImpairSpecs::parse_document("seed: 7\nboth: delay=1ms\na->b:\n  loss: 1%\n  rate: 10Mbit/s\n")
-            .unwrap();
-    assert_eq!(
-        (specs.seed, &specs.ways[0], &specs.ways[1]),
-        (Some(7), &spec("loss=1%,rate=10Mbit/s"), &spec("delay=1ms"))
-    );
+    let (both, there) = ("both: delay=1ms\n", "a->b:\n  loss: 1%\n  rate: 10Mbit/s\n");
+    for text in [format!("seed: 7\n{both}{there}"), format!("seed: 7\n{there}{both}")] {
+        let specs = ImpairSpecs::parse_document(&text).unwrap();
+        assert_eq!(
+            (specs.seed, &specs.ways[0], &specs.ways[1]),
+            (Some(7), &spec("loss=1%,rate=10Mbit/s"), &spec("delay=1ms")),
+            "{text}"
+        );
+    }
     for (text, hint) in
         [("c->d: {}", "`c->d`"), ("- 1", "mapping"), ("both: {loss: 2}", "both"), ("both: [1]", "list")]
     {
@@ -85,7 +92,7 @@ fn a_document_has_directions_and_a_seed() {
 fn another_impairment_does_not_move_those_there_are() {
     let lost = |text: &str| {
         let plan = spec(text).to_plan(5);
-        let mut course = plan.fault_rules_of_key(0, 0);
+        let mut course = plan.start_key_rules(0, 0);
         (0..2_000).filter(|_| course.next_faults(&plan).any(|fault| *fault == FrameFault::Drop)).count()
     };
     assert_eq!(lost("loss=3%"), lost("duplicate=1%,delay=1ms,loss=3%,corrupt=1%"));

@@ -6,7 +6,7 @@ use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// Options of a search for a load.
+/// Options of a binary search for a load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BisectionPlan {
     #[serde(rename = "min_frames_per_second")]
@@ -29,12 +29,12 @@ pub struct BisectionPlan {
     pub size: Option<FrameSize>,
 }
 
-/// Distance of the bounds at which the search ends.
+/// The search ends when the distance between its bounds is not above this.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchResolution {
     FramesPerSecond(f64),
-    /// A share of the range, 0 to 1.
+    /// A share, from 0 to 1, of the range from the lowest to the highest load.
     ShareOfRange(f64),
 }
 

@@ -9,7 +9,7 @@ use crate::verdict::ValueRange;
 use crate::{JudgedCriterion, MethodJudgement, MethodVerdict};
 use serde::{Deserialize, Serialize};
 
-/// Limit for one measure of the second device.
+/// Limit for how much worse one measure of the second device may be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MaximumWorsening {
     pub measure: ComparedMeasure,
@@ -28,7 +28,7 @@ pub enum WorseningLimit {
 }
 
 impl ComparisonMethod {
-    /// Judges the whole confidence interval of each worsening, not only its mean.
+    /// Compares each limit with the whole confidence interval of the worsening, not only with its mean.
     pub fn judge_result(&self) -> MethodJudgement {
         let result = self.current_result();
         let limits = &self.options.maximum_worsening;
@@ -58,7 +58,7 @@ impl ComparisonMethod {
                 };
                 let judged = JudgedCriterion::judge_upper_limit(
                     criterion,
-                    worsening_range(compared, interval),
+                    convert_to_worsening_range(compared, interval),
                     most,
                     unit,
                 );
@@ -66,12 +66,12 @@ impl ComparisonMethod {
                 let judged = advise_if_undecided(judged, compared, most);
                 let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
                 // A comparison that was interrupted does not pass.
-                judged.require_all_trials(made, self.options.pairs)
+                judged.downgrade_pass_if_trials_missing(made, self.options.pairs)
             }
             _ => JudgedCriterion::unknown(
                 criterion,
                 format!(
-                    "only {} pairs are usable; at least {MIN_COMPARISON_PAIRS} are needed (--pairs)",
+                    "usable pairs: {}; at least {MIN_COMPARISON_PAIRS} are needed (--pairs)",
                     compared.difference.count
                 ),
             ),
@@ -82,10 +82,10 @@ impl ComparisonMethod {
         let missing = (self.options.pairs as usize).saturating_sub(load.pairs.len());
         let of = describe_load(load);
         if missing > 0 {
-            return Some(format!("{of}: {missing} pairs of trials were not made"));
+            return Some(format!("{of}: pairs of trials not made: {missing}"));
         }
         (load.unusable_pairs > 0)
-            .then(|| format!("{of}: the rig could not sustain {} pairs", load.unusable_pairs))
+            .then(|| format!("{of}: pairs that the rig could not sustain: {}", load.unusable_pairs))
     }
 }
 
@@ -137,7 +137,10 @@ fn describe_load(load: &LoadComparison) -> String {
 }
 
 /// Returns the range of the worsening; it is positive if the second device is worse.
-const fn worsening_range(compared: &MeasureComparison, interval: ConfidenceInterval) -> ValueRange {
+const fn convert_to_worsening_range(
+    compared: &MeasureComparison,
+    interval: ConfidenceInterval,
+) -> ValueRange {
     // The interval is of second minus first. For a rate, less is worse, so the interval is mirrored.
     if compared.measure.is_better_if_greater() {
         ValueRange { low: -interval.high, high: -interval.low }

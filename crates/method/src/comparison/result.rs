@@ -23,10 +23,10 @@ pub struct LoadComparison {
     pub measures: Vec<MeasureComparison>,
 }
 
-/// A trial with each device.
+/// The two trials of a pair, one with each device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedPair {
-    /// Device that came first: 0 or 1.
+    /// Device that was tested first: 0 or 1.
     pub began_with: u8,
     pub devices: [TrialMeasures; 2],
 }
@@ -181,7 +181,7 @@ fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<
     Some(MeasureComparison { measure, first, second, difference, confidence_95: interval, finding })
 }
 
-/// Returns the measure's values of both devices.
+/// Returns the measure's values of both devices; `None` if a trial did not measure it.
 fn pair_values(measure: ComparedMeasure, pair: &ComparedPair) -> Option<[f64; 2]> {
     let [first, second] = &pair.devices;
     Some([measure.value_of_trial(first)?, measure.value_of_trial(second)?])

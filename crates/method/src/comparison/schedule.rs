@@ -1,7 +1,7 @@
 //! Draws the order of the two devices within the pairs.
 
-/// Returns per pair whether the second device is first. Two successive pairs have opposite orders; the first
-/// of them is drawn.
+/// Returns for each pair whether the second device is tested first. The order of every other pair is drawn; the pair
+/// after it has the opposite order.
 pub(super) fn draw_trial_orders(pairs: u32, seed: u64) -> Vec<bool> {
     let mut state = seed;
     let mut orders = Vec::new();

@@ -1,15 +1,15 @@
 //! Judges whether the device converged fast enough.
 
-use super::{ConvergenceMethod, ConvergenceOutcome, ConvergenceTrial, measured_trials};
+use super::{ConvergenceMethod, ConvergenceOutcome, ConvergenceTrial, iter_measured_trials};
 use crate::verdict::ValueRange;
 use crate::{JudgedCriterion, MethodJudgement};
 use packetrig_units::Nanos;
 
 impl ConvergenceMethod {
-    /// Judges every stream of every measured trial. Trials that measured nothing make the result unknown.
+    /// Judges every stream of every measured trial. Trials that measured nothing are listed as unknown.
     pub fn judge_result(&self) -> MethodJudgement {
         let missing = (self.options.repetitions as usize).saturating_sub(self.trials.len());
-        let unmade = (missing > 0).then(|| format!("{missing} trials were not made"));
+        let unmade = (missing > 0).then(|| format!("trials not made: {missing}"));
         let unknown =
             self.trials.iter().zip(1..).filter_map(|(trial, number)| describe_unknown(trial, number));
         let criteria = self.options.maximum_convergence_ns.map(|most| self.judge_convergence(most));
@@ -19,7 +19,7 @@ impl ConvergenceMethod {
     fn judge_convergence(&self, most: Nanos) -> JudgedCriterion {
         let criterion = format!("loss of connectivity of at most {most}");
         // The slowest stream of the slowest trial decides.
-        let slowest = || measured_trials(&self.trials).filter_map(ConvergenceTrial::slowest_stream_time);
+        let slowest = || iter_measured_trials(&self.trials).filter_map(ConvergenceTrial::slowest_stream_time);
         let least = slowest().map(|time| time.least).max();
         let greatest = slowest().map(|time| time.most).max();
         match (least, greatest) {
@@ -28,8 +28,8 @@ impl ConvergenceMethod {
                 let judged =
                     JudgedCriterion::judge_upper_limit(criterion, range, to_milliseconds(most), "ms");
                 // The repetitions without a measurement may have been slower.
-                let count = u32::try_from(measured_trials(&self.trials).count()).unwrap_or(u32::MAX);
-                judged.require_all_trials(count, self.options.repetitions)
+                let count = u32::try_from(iter_measured_trials(&self.trials).count()).unwrap_or(u32::MAX);
+                judged.downgrade_pass_if_trials_missing(count, self.options.repetitions)
             }
             _ => JudgedCriterion::unknown(criterion, "no trial measured the loss of connectivity"),
         }

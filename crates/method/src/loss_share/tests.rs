@@ -57,14 +57,14 @@ fn runs_beyond_rig_limit_do_not_count() {
     );
     let judgement = method.judge_result();
     assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown));
-    assert_eq!(judgement.unknown, ["60 000 frames/s: the rig could not sustain 10 runs"]);
+    assert_eq!(judgement.unknown, ["60 000 frames/s: runs that the rig could not sustain: 10"]);
 }
 
 #[test]
 fn stepped_rates_end_with_the_highest() {
     let rates = |step: f64| {
         let rates =
-            LossShareOptions::stepped_rates(Load::new(30_000.0), Load::new(50_000.0), Load::new(step));
+            LossShareOptions::list_stepped_rates(Load::new(30_000.0), Load::new(50_000.0), Load::new(step));
         rates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
     assert_eq!(rates(10_000.0), "30 000 frames/s, 40 000 frames/s, 50 000 frames/s");

@@ -5,12 +5,12 @@ use super::scale::LoadInterval;
 use super::targets::SearchTarget;
 use std::collections::BTreeMap;
 
-/// Class of a load for a goal, by its trials.
+/// Class of a load for a goal, according to the trials at the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoundClass {
     Lower,
     Upper,
-    /// Further trials of the load decide.
+    /// Further trials at the load are needed to decide.
     Undecided,
 }
 
@@ -27,7 +27,7 @@ struct LoadTrial {
 pub struct LoadTrials(Vec<LoadTrial>);
 
 impl LoadTrials {
-    /// Adds a trial. `is_rig_fault`: its loss may be the rig's.
+    /// Adds a trial. `is_rig_fault` is true if the rig may have caused the loss.
     pub fn add_trial(&mut self, seconds: f64, loss_ratio: f64, is_rig_fault: bool) {
         self.0.push(LoadTrial { seconds, loss_ratio, is_rig_fault });
     }
@@ -52,7 +52,8 @@ impl LoadTrials {
 
     /// True if the load is an upper bound only because of trials in which the rig may have caused the loss.
     pub(super) fn is_upper_by_rig(&self, target: &SearchTarget) -> bool {
-        // Classifies the load without the suspected losses. If it is then no upper bound, only these losses made it one.
+        // Classifies the load without the suspected losses. If it is then no upper bound, only these
+        // losses made it one.
         self.classify_for_target(target) == BoundClass::Upper
             && classify_sums(
                 &TrialSums::from_trials(&self.0, target, |trial| {
@@ -109,8 +110,9 @@ impl TrialSums {
     }
 }
 
-/// Classifies sums of trial time. A load is decided when the remaining trial time could not change its class, whether it
-/// is all good or all bad. Short bad trials count only beyond the share of bad time that the short good trials excuse.
+/// Classifies sums of trial time. A load is decided when the remaining trial time could not change its
+/// class, whether it is all good or all bad. Short bad trials count only beyond the share of bad time that
+/// the short good trials excuse.
 fn classify_sums(sums: &TrialSums, target: &SearchTarget) -> BoundClass {
     // `exceed_ratio` is below 1 (`SearchGoal::check_goal_ranges`), so this never divides by 0.
     let excused = sums.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
@@ -143,7 +145,8 @@ impl TrialsByLoad {
         self.0.get(&load)
     }
 
-    /// Returns the smallest upper bound, and the largest lower bound below it. Good loads above an upper bound do not count.
+    /// Returns the smallest upper bound, and the largest lower bound below it. Good loads above an upper
+    /// bound do not count.
     pub(super) fn find_relevant_bounds(&self, target: &SearchTarget) -> LoadInterval {
         let mut bounds = LoadInterval::default();
         // Loads come in ascending order. So the first upper bound is the smallest, and the last lower

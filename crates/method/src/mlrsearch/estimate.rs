@@ -10,7 +10,7 @@ const ASSUMED_LIMITS: i64 = 5;
 /// Maximum number of trials of a simulated search.
 const MAX_TRIALS: u32 = 20_000;
 
-/// Variation of an assumed device's trials.
+/// How much the trials of an assumed device at one load differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AssumedDevice {
     /// Equal trials: each load is decided as soon as possible.
@@ -20,9 +20,9 @@ enum AssumedDevice {
 }
 
 impl MlrSearch {
-    /// Returns the cost that the search still has for a device with a fixed limit. The least is for equal trials at a load,
-    /// the most for trials that vary as much as possible; both are without the waits around the trials. A device that
-    /// changes its limit meanwhile may need more.
+    /// Returns the cost of the remaining search with a device that has a fixed limit. The lower end assumes that trials
+    /// at a load are equal, the upper end that they vary as much as possible. Both are without the waits around the
+    /// trials. A device that changes its limit meanwhile may need more.
     pub fn remaining_cost(&self) -> CostRange {
         let mut to_go: Option<CostRange> = None;
         // Limits outside the known bounds are left out, so the estimate gets narrower with every trial.
@@ -86,7 +86,7 @@ impl MlrSearch {
     /// Returns a loss ratio after which the load is still undecided, if there is one.
     fn undecided_loss(&self, load: i64, target: &SearchTarget, seconds: f64) -> Option<f64> {
         let known = self.trials().trials_at(load).cloned().unwrap_or_default();
-        // Two ratios are enough: a target asks only if the loss is above its limit, which is 0 or more and below 1.
+        // Two ratios are enough: a target only compares the loss with its limit, which is 0 or more and below 1.
         [0.0, 1.0].into_iter().find(|loss| is_undecided(known.clone(), target, seconds, *loss))
     }
 }
@@ -96,7 +96,7 @@ fn is_undecided(mut trials: LoadTrials, target: &SearchTarget, seconds: f64, los
     trials.classify_for_target(target) == BoundClass::Undecided
 }
 
-/// The fewest trials of both, and the shortest time.
+/// The smaller number of trials of the two, and the shorter time of the two.
 fn lower_cost_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
     RehearsedCost {
         // The fewest trials and the shortest time may come from different devices.
@@ -106,7 +106,7 @@ fn lower_cost_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
     }
 }
 
-/// The most trials of both, and the longest time.
+/// The larger number of trials of the two, and the longer time of the two.
 fn higher_cost_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
     RehearsedCost {
         trials: one.trials.max(other.trials),

@@ -8,20 +8,20 @@ use std::str::FromStr;
 /// Requirements that a load must meet to be a lower bound, and how the search proceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchGoal {
-    /// A trial is good if its loss ratio is not above this. 0 to 1, without 1.
+    /// A trial is good if its loss ratio is not above this. From 0 to less than 1.
     pub loss_ratio: f64,
-    /// The share of trial time that may be bad at a lower bound. 0 to 1, without 1.
+    /// The share of trial time that may be bad at a lower bound. From 0 to less than 1.
     pub exceed_ratio: f64,
-    /// Trial time that classifies a load.
+    /// Total time of the trials that are needed to classify a load.
     #[serde(rename = "duration_sum_ns", alias = "duration_sum")]
     pub duration_sum: Nanos,
-    /// Length of the trials that count in full.
+    /// Trials of at least this length count in full; shorter trials cannot make a load a lower bound.
     #[serde(rename = "final_trial_ns", alias = "final_trial")]
     pub final_trial: Nanos,
-    /// Length of the first trials; shorter than the final ones, they only guide the search.
+    /// Length of the first trials. Trials that are shorter than `final_trial` only guide the search.
     #[serde(rename = "initial_trial_ns", alias = "initial_trial")]
     pub initial_trial: Nanos,
-    /// The search ends when the bounds are this close, as a share of the upper one.
+    /// The search ends when the bounds are this close, as a share of the upper bound.
     pub width: f64,
     /// Factor by which a step grows when the searched bound is not found.
     pub expansion: u32,
@@ -61,7 +61,7 @@ impl SearchGoal {
         expansion: 2,
         preceding_targets: 2,
     };
-    /// The non-drop rate's goal with 0.5 % loss: the partial drop rate.
+    /// Like [`Self::NDR`], but with 0.5 % loss: the partial drop rate.
     pub const PDR: Self = Self { loss_ratio: 0.005, ..Self::NDR };
     /// The throughput of RFC 2544: one trial of 60 s without loss.
     pub const RFC2544: Self = Self {
@@ -134,8 +134,8 @@ impl fmt::Display for SearchGoal {
 impl FromStr for SearchGoal {
     type Err = GoalError;
 
-    /// Parses a preset, or `loss=0,duration=60s` with `sum` (default: `duration`), `exceed` (0), `width` (0.5 %), `initial`
-    /// (1 s, or `duration` if that is shorter), `expansion` (2) and `preceding` (2).
+    /// Parses a preset, or `loss=0,duration=60s` with `sum` (default: `duration`), `exceed` (0), `width` (0.5 %),
+    /// `initial` (1 s, or `duration` if that is shorter), `expansion` (2) and `preceding` (2).
     fn from_str(text: &str) -> Result<Self, GoalError> {
         if let Some(preset) = Self::goal_preset_by_name(&text.trim().to_ascii_lowercase()) {
             return Ok(preset);
@@ -162,7 +162,7 @@ impl FromStr for SearchGoal {
 const GOAL_MEMBER_NAMES: [&str; 8] =
     ["loss", "duration", "sum", "exceed", "width", "initial", "expansion", "preceding"];
 
-/// The texts of a goal, in the order of [`GOAL_MEMBER_NAMES`].
+/// The texts of a goal's members, in the order of [`GOAL_MEMBER_NAMES`]; `None` for a member that is not given.
 struct GoalFields<'a>([Option<&'a str>; GOAL_MEMBER_NAMES.len()]);
 
 impl<'a> GoalFields<'a> {

@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GoalResult {
     pub goal: SearchGoal,
-    /// The largest load below the upper bound that is a lower bound.
+    /// The largest load that is a lower bound and below the upper bound.
     #[serde(rename = "lower_bound_frames_per_second")]
     pub lower_bound: Option<Load>,
     /// Load that the device forwards at the lower bound, in the share of trial time that must be good for the goal.
@@ -28,7 +28,7 @@ pub struct GoalResult {
     pub is_reached: bool,
 }
 
-/// A result without one of its bounds.
+/// The bound that a result lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GoalIrregularity {

@@ -4,8 +4,8 @@
 //! same load, which floats do not guarantee. Every float operation here is in the order of the reference
 //! library: loads are equal to the last bit.
 
-/// A scale fits a width if a whole number of its units is between these shares of the width. Below 1, so that a
-/// result is never wider than the width.
+/// A scale fits a width if a whole number of its units is between these shares of the width. Both are below 1, so that
+/// a result is never wider than the width.
 const MIN_FIT: f64 = 0.99;
 const MAX_FIT: f64 = 0.999_999;
 /// Maximum number of candidates to try. The widths of a real search need a few hundred.
@@ -22,7 +22,8 @@ pub(super) struct LoadNumberScale {
 impl LoadNumberScale {
     /// Creates a scale on which every width is nearly a whole number of units; `None` if there is no such scale.
     pub(super) fn new(min: f64, max: f64, widths: &[f64]) -> Option<Self> {
-        // The logarithms are subtracted, as in the reference library: the logarithm of the quotient may round differently.
+        // The logarithms are subtracted, as in the reference library: the logarithm of the
+        // quotient may round differently.
         let whole = max.ln() - min.ln();
         // `-ln(1 - width)`: the logarithmic distance of two loads whose difference is this share of the upper one.
         let logs: Vec<f64> = widths.iter().map(|width| -(-width).ln_1p()).collect();
@@ -151,7 +152,8 @@ impl ScaleInterval {
     }
 }
 
-/// An interval between known bounds, as numbers. Where a bound is missing, it extends to the end of the scale.
+/// An interval between two bounds, as numbers of the scale. Where a bound is missing, the interval extends to the
+/// end of the scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoadInterval {
     pub(super) lower: Option<i64>,
@@ -159,7 +161,8 @@ pub(super) struct LoadInterval {
 }
 
 impl LoadInterval {
-    /// True if a trial at a load would give no new information: the load is outside the bounds, or the bounds are close enough.
+    /// True if a trial at a load would give no new information: the load is outside the bounds, or the
+    /// bounds are close enough.
     pub(super) fn is_load_uninformative(self, load: i64, width: i64) -> bool {
         let is_narrow = matches!((self.lower, self.upper), (Some(low), Some(high)) if high - low <= width);
         is_narrow || self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high)

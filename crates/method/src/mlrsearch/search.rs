@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MlrOptions {
     pub goals: Vec<SearchGoal>,
-    /// Lowest and highest load.
+    /// Lowest load that the search tries; `max` is the highest.
     #[serde(rename = "min_frames_per_second", alias = "min")]
     pub min: Load,
     #[serde(rename = "max_frames_per_second", alias = "max")]
@@ -22,10 +22,10 @@ pub struct MlrOptions {
     /// Size of all frames; `None` for the sizes of the plan.
     #[serde(rename = "frame_size_bytes", alias = "size")]
     pub size: Option<FrameSize>,
-    /// Length of a first trial at the highest load, which does not count.
+    /// Length of a first trial at the highest load, whose result does not count.
     #[serde(rename = "warmup_ns", alias = "warmup")]
     pub warmup: Option<Nanos>,
-    /// Ends the search when the lowest load turns out too high for a goal.
+    /// True to end the search when the lowest load turns out to be too high for a goal.
     pub fail_fast: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct MlrSearch {
     start: FirstTrialTarget,
     selectors: Vec<LoadSelector>,
     trials: TrialsByLoad,
-    /// The step of the previous trial.
+    /// The step of the previous trial, in numbers of the load scale.
     step: i64,
     phase: SearchPhase,
 }
@@ -103,7 +103,8 @@ impl MlrSearch {
         Some((Load::new(self.scale.load_at(load)), seconds))
     }
 
-    /// Takes the loss ratio of the trial of [`next_trial`](Self::next_trial), and whether the loss may be the rig's.
+    /// Processes the loss ratio of the trial of [`next_trial`](Self::next_trial). `is_rig_fault` is true if the rig may
+    /// have caused the loss.
     pub fn on_loss(&mut self, loss_ratio: f64, is_rig_fault: bool) {
         match self.phase {
             SearchPhase::WarmUp(_) => {
@@ -178,7 +179,7 @@ impl MlrSearch {
         &self.selectors
     }
 
-    /// Returns the number of the next load, and the target that wants it; no target in the first trials.
+    /// Returns the number of the next load, and the target that it is tried for; no target in the first trials.
     pub(super) fn next_load(&self) -> Option<(i64, Option<&SearchTarget>)> {
         match self.phase {
             SearchPhase::WarmUp(_) => Some((self.scale.top_index(), None)),

@@ -15,7 +15,7 @@ pub(super) struct LoadNomination {
 }
 
 impl LoadNomination {
-    /// True if this nomination goes first: the smaller load, then the longer trial, then the larger step.
+    /// True if this nomination is tried before `other`: the smaller load, then the longer trial, then the larger step.
     pub(super) fn has_precedence_over(&self, other: &Self, top: i64) -> bool {
         // Steps larger than the whole range have the same effect, so they compare as equal.
         let steps = other.step.min(top).cmp(&self.step.min(top));
@@ -26,7 +26,7 @@ impl LoadNomination {
 /// The kind of bound beyond which a step should lead. If the tried load is such a bound again, the
 /// next steps are larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MissedBound {
+enum StepGrowthBound {
     Lower,
     Upper,
 }
@@ -39,10 +39,10 @@ pub(super) struct LoadSelector {
     stage: usize,
     /// The bounds of the previous target, or the loads of the first trials.
     start: LoadInterval,
-    /// The next step of an extension.
+    /// Distance of the next load from a bound, if the range is extended beyond that bound.
     step: i64,
-    /// Bound that makes the step of the present nomination grow.
-    grows_at: Option<MissedBound>,
+    /// The step grows if the nominated load becomes a bound of this kind.
+    grows_at: Option<StepGrowthBound>,
     is_done: bool,
 }
 
@@ -75,7 +75,7 @@ impl LoadSelector {
         &self.targets[self.stage]
     }
 
-    /// The target that is the goal.
+    /// The last target, which is the goal itself.
     pub(super) fn final_target(&self) -> &SearchTarget {
         &self.targets[self.targets.len() - 1]
     }
@@ -107,10 +107,11 @@ impl LoadSelector {
     pub(super) fn record_trial(&mut self, load: i64, trials: &TrialsByLoad) -> Option<i64> {
         let bounds = trials.find_relevant_bounds(self.current_target());
         let bound = match self.grows_at? {
-            MissedBound::Lower => bounds.lower,
-            MissedBound::Upper => bounds.upper,
+            StepGrowthBound::Lower => bounds.lower,
+            StepGrowthBound::Upper => bounds.upper,
         };
-        // The step should have passed this kind of bound, but the trial is such a bound again: the limit is further away.
+        // The step should have passed this kind of bound, but the trial is such a bound again: the
+        // limit is further away.
         (bound == Some(load)).then(|| {
             self.step = self.step.saturating_mul(self.current_target().expansion);
             self.step
@@ -132,7 +133,7 @@ impl LoadSelector {
         self.step = last.max(target.width).saturating_mul(target.expansion);
     }
 
-    /// Applies the first rule that matches: returns its load and step.
+    /// Applies the first rule that matches, and returns its load and step; `None` if the target is reached.
     fn choose_load(&mut self, bounds: LoadInterval, view: SharedSearchData<'_>) -> Option<(i64, i64)> {
         let width = self.current_target().width;
         if let Some(load) = self.choose_start_load(bounds) {
@@ -145,10 +146,10 @@ impl LoadSelector {
         match (bounds.lower, bounds.upper) {
             (None, Some(high)) => {
                 // Saturation does no harm: `move_away_from_bounds` clamps the load to the scale.
-                self.extend_range(bounds, high.saturating_sub(step), MissedBound::Upper, view)
+                self.extend_range(bounds, high.saturating_sub(step), StepGrowthBound::Upper, view)
             }
             (Some(low), None) => {
-                self.extend_range(bounds, low.saturating_add(step), MissedBound::Lower, view)
+                self.extend_range(bounds, low.saturating_add(step), StepGrowthBound::Lower, view)
             }
             (Some(low), Some(high)) if high - low > width => self.bisect_range(low, high, view),
             // The bounds are within the width: the target is reached.
@@ -173,12 +174,12 @@ impl LoadSelector {
         loads.into_iter().flatten().find(|load| !bounds.is_load_uninformative(*load, width))
     }
 
-    /// Takes a step beyond the only known bound.
+    /// Chooses a load one step beyond the only known bound.
     fn extend_range(
         &mut self,
         bounds: LoadInterval,
         wanted: i64,
-        missed: MissedBound,
+        missed: StepGrowthBound,
         view: SharedSearchData<'_>,
     ) -> Option<(i64, i64)> {
         let width = self.current_target().width;
@@ -191,7 +192,7 @@ impl LoadSelector {
         Some((load, self.step.max(view.step)))
     }
 
-    /// Takes the middle of both bounds, unless a step from one of them ends between the middle and a start load.
+    /// Chooses the middle of both bounds, unless a step from one of them ends between the middle and a start load.
     fn bisect_range(&mut self, low: i64, high: i64, view: SharedSearchData<'_>) -> Option<(i64, i64)> {
         let width = self.current_target().width;
         let bounds = LoadInterval { lower: Some(low), upper: Some(high) };
@@ -199,12 +200,12 @@ impl LoadSelector {
         let step = self.step.max(view.step);
         let down = bounds.move_away_from_bounds(high.saturating_sub(step), width, view.top);
         if down.is_some_and(|load| load > middle && self.start.upper.is_some_and(|start| load < start)) {
-            self.grows_at = Some(MissedBound::Upper);
+            self.grows_at = Some(StepGrowthBound::Upper);
             return down.map(|load| (load, step));
         }
         let up = bounds.move_away_from_bounds(low.saturating_add(step), width, view.top);
         if up.is_some_and(|load| load < middle && self.start.lower.is_some_and(|start| load > start)) {
-            self.grows_at = Some(MissedBound::Lower);
+            self.grows_at = Some(StepGrowthBound::Lower);
             return up.map(|load| (load, step));
         }
         if bounds.is_load_uninformative(middle, width) {

@@ -18,7 +18,7 @@ pub(super) enum StartStage {
     Max,
     /// A trial at the load that the device forwarded.
     Forwarded,
-    /// A trial above or below that load.
+    /// A trial above or below the load `first`.
     Second { first: i64 },
 }
 

@@ -12,7 +12,7 @@ pub(super) struct SearchTarget {
     pub(super) width: i64,
     /// Seconds of a trial that counts in full.
     pub(super) trial: f64,
-    /// Seconds that classify a load.
+    /// Total seconds of the trials that are needed to classify a load.
     pub(super) sum: f64,
     pub(super) expansion: i64,
 }
@@ -31,7 +31,8 @@ impl SearchTarget {
     }
 }
 
-/// Returns the targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's sum by equal factors.
+/// Returns the targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's
+/// sum by equal factors.
 pub(super) fn build_targets(goal: &SearchGoal, scale: &LoadNumberScale) -> Vec<SearchTarget> {
     let last = SearchTarget::from_goal(goal, scale.units_of_width(goal.width));
     let initial = goal.initial_trial.as_secs_f64();

@@ -14,8 +14,9 @@ const APPENDIX_GOALS: [SearchGoal; 4] = [
 
 #[test]
 fn loads_are_classified_as_in_the_appendix() {
-    // (trials, seconds, loss ratio) that each point adds, and the classes after it. The draft's text has `L` for the last goal
-    // at the last two points; its code and the reference library find 42.9 % and 27.3 % of bad time, above 20 %.
+    // (trials, seconds, loss ratio) that each point adds, and the classes after it. The draft's text has `L` for
+    // the last goal at the last two points; its code and the reference library find 42.9 % and 27.3 % of bad
+    // time, above 20 %.
     let points = [
         (59, 1.0, 0.0, "????"),
         (1, 1.0, 0.01, "U???"),

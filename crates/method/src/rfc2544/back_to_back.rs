@@ -1,6 +1,6 @@
 //! Back-to-back frames (RFC 9004): the longest burst at the maximum load that is forwarded without loss.
 //!
-//! Each repetition is a separate binary search, as RFC 9004 requires it.
+//! Each repetition is a separate binary search, as RFC 9004 requires.
 
 use super::{
     BackToBackBenchmark, BurstSearch, Rfc2544Options, SizeBenchmark, SkippedSizeReason, ThroughputBasis,
@@ -76,7 +76,7 @@ impl BurstSearches {
                 lost_at_frames: found.upper,
                 limited_by: found.cause,
             });
-            // A search without a result about the device will not have one the next time, either.
+            // If the device did not set the bound, a repeated search would not find the limit of the device, either.
             if found.cause == BoundCause::Device && self.searches.len() < self.repetitions as usize {
                 self.search = Bisection::new(self.options);
             }

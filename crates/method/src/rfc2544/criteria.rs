@@ -1,4 +1,4 @@
-//! Criteria for a device.
+//! The user's criteria for the results of RFC 2544.
 
 use crate::Load;
 use packetrig_units::{FrameSize, Nanos};

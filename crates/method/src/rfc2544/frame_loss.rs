@@ -30,7 +30,7 @@ impl FrameLossTrials {
         }
     }
 
-    /// Returns the next share of the maximum load.
+    /// Returns the next load in percent of the maximum load; `None` at the end of the curve.
     fn next_percent(&self) -> Option<f64> {
         // The share is computed from the number of points each time: with repeated subtraction, rounding errors
         // would add up.

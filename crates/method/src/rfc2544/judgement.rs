@@ -80,13 +80,13 @@ fn judge_latency(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let range = ValueRange { low: (mean.mean - bound).max(0.0) / 1e3, high: (mean.mean + bound) / 1e3 };
     let judged = JudgedCriterion::judge_upper_limit(criterion, range, most.as_u64() as f64 / 1e3, "us");
     // A benchmark that was interrupted does not pass.
-    judged.require_all_trials(mean.count, latency.repetitions)
+    judged.downgrade_pass_if_trials_missing(mean.count, latency.repetitions)
 }
 
 fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let criterion = format!("{} recovery within {most}", row.frame_size_bytes);
     if let Some(PartOutcome::NotApplicable { reason }) = &row.recovery {
-        // With a cap below the line, a higher load might overload the device.
+        // With a maximum load below the line rate, a higher load might still overload the device.
         let is_line = row.maximum_frames_per_second >= row.theoretical_frames_per_second;
         let verdict = if is_line { MethodVerdict::Pass } else { MethodVerdict::Unknown };
         return JudgedCriterion { criterion, verdict, reason: reason.clone() };
@@ -103,7 +103,7 @@ fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let high = if recovery.has_recovered_in_all_trials() { mean.mean / 1e6 } else { f64::INFINITY };
     let range = ValueRange { low: mean.mean / 1e6, high };
     let judged = JudgedCriterion::judge_upper_limit(criterion, range, most.as_u64() as f64 / 1e6, "ms");
-    judged.require_all_trials(mean.count, recovery.repetitions)
+    judged.downgrade_pass_if_trials_missing(mean.count, recovery.repetitions)
 }
 
 fn judge_reset(outcome: Option<&PartOutcome<ResetTime>>, most: Nanos) -> JudgedCriterion {
@@ -129,7 +129,7 @@ fn measured_at_throughput<T>(
             Err(reason.clone())
         }
         Some(PartOutcome::Measured(value)) => {
-            // Below the throughput the device may be quicker. A limit that holds there proves nothing.
+            // Below the throughput the device may be quicker. A value within the limit there proves nothing.
             let ThroughputBasis { frames_per_second, is_throughput } = basis(value);
             let reason = format!(
                 "this value was measured at {frames_per_second}, the highest load that was carried: the \
@@ -142,7 +142,8 @@ fn measured_at_throughput<T>(
 
 fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
     let size = row.frame_size_bytes;
-    // A search in progress is not known, either. The whole benchmark reports that once, not every size.
+    // The throughput is also unknown while its search is in progress. That is reported once for the whole benchmark,
+    // not for every size.
     let throughput = row.throughput.as_ref().filter(|bounds| bounds.is_complete && !bounds.is_known());
     let throughput = throughput.map(|bounds| format!("{size} throughput: {}", describe_bounds(bounds)));
     let invalid =

@@ -53,14 +53,14 @@ impl LatencyTrials {
         });
     }
 
-    /// Returns the latencies that say something about the device.
+    /// Returns the latencies of the valid trials.
     fn usable_latencies(&self) -> impl Iterator<Item = TrialLatency> {
         self.samples.iter().filter(|sample| sample.rig_fault.is_none()).filter_map(|sample| sample.latency)
     }
 
     fn subtract_definition_time(&self, measured: Nanos) -> Nanos {
-        // A device that forwards before it has the whole frame may be quicker than the frame on the line.
-        // Its latency by this definition is 0.
+        // A device that forwards a frame before it has all of it may have a latency below the frame's transmission
+        // time. By the definition, its latency is then 0.
         measured.saturating_sub(self.subtracted)
     }
 
@@ -78,7 +78,7 @@ impl LatencyTrials {
                 .usable_latencies()
                 .map(|latency| self.subtract_definition_time(latency.min))
                 .min(),
-            // Extremes are over all frames of all trials. The mean is over the means, as RFC 2544, 26.2 wants it.
+            // Extremes are over all frames of all trials. The mean is over the means, as RFC 2544, 26.2 requires.
             max_latency_ns: self
                 .usable_latencies()
                 .map(|latency| self.subtract_definition_time(latency.max))

@@ -1,4 +1,4 @@
-//! Options of a benchmark by RFC 2544.
+//! Options of a benchmark according to RFC 2544.
 
 use super::criteria::Rfc2544Criteria;
 use crate::any_method::{OptionProblem, find_first_problem};
@@ -13,7 +13,7 @@ pub struct Rfc2544Options {
     /// The line rate of all senders together.
     pub line_bits_per_second: BitRate,
     pub frame_sizes_bytes: Vec<FrameSize>,
-    /// The throughput is always measured if another test needs it.
+    /// The requested tests. The throughput is also measured if one of them needs it.
     pub tests: BTreeSet<Rfc2544Test>,
     pub durations: Rfc2544Durations,
     pub repetitions: Rfc2544Repetitions,
@@ -44,7 +44,7 @@ pub struct SizeMaximum {
     pub frames_per_second: Load,
 }
 
-/// The tests of section 26.
+/// The tests of RFC 2544, section 26.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rfc2544Test {
@@ -80,7 +80,7 @@ pub enum LatencyDefinition {
     StoreAndForward,
 }
 
-/// Lengths of the trials.
+/// Lengths of the trials, and the waits around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rfc2544Durations {
     /// Trials that guide the search for the throughput.
@@ -257,8 +257,8 @@ impl Rfc2544Options {
         caps.fold(line, |least, cap| if cap < least { cap } else { least })
     }
 
-    /// Returns the waits around a trial. The wait after a burst is at least as long as the burst: the buffer must be empty
-    /// before the next one.
+    /// Returns the waits around a trial. The wait after a burst is at least as long as the burst: the buffer must be
+    /// empty before the next one.
     pub fn trial_waits(&self, order: &TrialRequest) -> TrialWaits {
         let waits = self.durations.waits;
         match order.purpose {
@@ -319,7 +319,8 @@ impl Rfc2544Options {
         let TrialWaits { before_ns, late_frames_ns, settle_ns } = waits;
         (!is_full).then(|| {
             format!(
-                "waits of a trial: {before_ns}, {late_frames_ns} and {settle_ns} in place of 2s, 2s and 5s"
+                "waits of a trial (before it, for late frames, to settle): {before_ns}, {late_frames_ns} and \
+                {settle_ns}, not 2s, 2s and 5s"
             )
         })
     }

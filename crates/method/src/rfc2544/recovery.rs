@@ -8,7 +8,7 @@ use super::{build_timed_order, find_invalidity_reason};
 use crate::{Load, LoadStep, SampleStatistics, StreamTrial, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
-/// Loss after this share of the lower load's time means that the device did not recover.
+/// Loss after this percentage of the time at the lower load means that the device did not recover.
 const END_PERCENT: u64 = 99;
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl RecoveryTrials {
         let basis = row.throughput_basis()?;
         let maximum = row.maximum_frames_per_second;
         if basis.frames_per_second >= maximum {
-            let reason = "the throughput is the highest load: the device cannot be overloaded";
+            let reason = "the throughput is the highest load of the test: the device cannot be overloaded";
             return Err(SkippedSizeReason::NotApplicable(reason.to_owned()));
         }
         // RFC 2544, 26.5: 110 % of the throughput or the maximum, whichever is lower.

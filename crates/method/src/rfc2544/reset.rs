@@ -1,4 +1,5 @@
-//! Reset (RFC 2544, 26.6): measures how long the device forwards nothing when it is reset under its throughput.
+//! Reset (RFC 2544, 26.6): measures how long the device forwards nothing when it is reset while frames
+//! arrive at its throughput.
 
 use super::{
     PartOutcome, ResetTime, Rfc2544Options, SizeBenchmark, ThroughputBasis, build_timed_order,
@@ -10,7 +11,7 @@ use crate::trial::LATE_EVENT_REASON;
 use crate::{TimeRange, TrialEvent, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
-/// Loss after this share of the trial means that the device did not come back.
+/// Loss after this percentage of the trial means that the device did not come back.
 const END_PERCENT: u64 = 99;
 
 impl ResetTime {
@@ -85,7 +86,8 @@ impl ResetTrial {
         let outage_ns = outage_ns.unwrap_or(Nanos::ZERO);
         let least = streams.iter().filter_map(|stream| stream.least_longest_outage).max();
         ResetTime {
-            // Without an end, the lower bound is the outage so far. A lower bound above the upper bound would be invalid.
+            // Without an end, the lower bound is the outage so far. A lower bound above the upper
+            // bound would be invalid.
             least_outage_ns: least.filter(|_| is_back).unwrap_or(outage_ns).min(outage_ns),
             frame_size_bytes: self.size,
             basis: self.basis,

@@ -1,4 +1,4 @@
-//! Results of a benchmark by RFC 2544.
+//! Results of a benchmark according to RFC 2544.
 
 use crate::{BoundCause, Load, SampleStatistics, TrialLatency};
 use packetrig_units::{FrameSize, Nanos};
@@ -97,10 +97,10 @@ pub struct LatencyBenchmark {
     pub definition: super::LatencyDefinition,
     /// Time that the definition subtracts from each measured value.
     pub subtracted_ns: Nanos,
-    /// Statistics over the means of the samples, by the definition. Samples of trials that the rig could not
-    /// sustain do not count.
+    /// Statistics over the means of the samples, as `definition` defines the latency. Samples of trials that the rig
+    /// could not sustain do not count.
     pub mean_latency_ns: Option<SampleStatistics>,
-    /// The least and the greatest latency of a frame, by the definition.
+    /// The least and the greatest latency of a frame, as `definition` defines the latency.
     pub min_latency_ns: Option<Nanos>,
     pub max_latency_ns: Option<Nanos>,
     /// Greatest possible error of the mean.
@@ -111,7 +111,7 @@ pub struct LatencyBenchmark {
 }
 
 impl LatencyBenchmark {
-    /// Number of trials in the mean.
+    /// Number of trials that the mean includes.
     pub fn counted_trials(&self) -> usize {
         self.mean_latency_ns.map_or(0, |means| means.count as usize)
     }
@@ -120,7 +120,7 @@ impl LatencyBenchmark {
 /// A trial of the latency test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencySample {
-    /// `None` if the trial measured none.
+    /// `None` if the trial measured no latency.
     pub latency: Option<TrialLatency>,
     pub sent_frames: u64,
     pub lost_frames: u64,
@@ -178,7 +178,7 @@ pub struct BackToBackBenchmark {
 /// A search for the longest burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BurstSearch {
-    /// 0 if even the shortest burst lost frames.
+    /// The longest burst that passed; 0 if even the shortest burst lost frames.
     pub burst_frames: u64,
     pub lost_at_frames: Option<u64>,
     pub limited_by: BoundCause,
@@ -209,7 +209,7 @@ impl RecoveryBenchmark {
 pub struct RecoveryTrial {
     /// `None` if the recovery time is not known.
     pub recovery_ns: Option<Nanos>,
-    /// True if the loss ended. Else the recovery takes at least as long.
+    /// True if the loss ended. Otherwise the recovery takes at least `recovery_ns`.
     pub is_recovered: bool,
     pub overload_lost_frames: u64,
     pub after_lost_frames: u64,
@@ -228,7 +228,8 @@ pub struct ResetTime {
     pub least_outage_ns: Nanos,
     /// Upper bound of the outage, if the device is back.
     pub outage_ns: Nanos,
-    /// True if the device forwarded again. Else the outage is at least as long: frames were lost until the end of the trial.
+    /// True if the device forwarded again. Otherwise the outage takes at least `outage_ns`: frames were lost until the
+    /// end of the trial.
     pub is_back: bool,
     pub lost_frames: u64,
     /// Time of the reset, after the first frame.

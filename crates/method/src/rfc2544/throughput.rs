@@ -1,8 +1,8 @@
 //! Throughput (RFC 2544, 26.1): the highest load that is carried without loss.
 //!
 //! Short trials guide the search, because a load with loss in a short trial also has it in a long one. A load
-//! that passed must then pass in trials of full length. If it does not, the search goes down in growing steps
-//! and bisects again, in full length.
+//! that passed must then pass in trials of full length. If it does not, the search goes down in growing steps, and then
+//! bisects again with trials of full length.
 
 use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, build_timed_order, find_invalidity_reason};
 use crate::bisection::{Bisection, BisectionOptions};
@@ -83,7 +83,7 @@ impl ThroughputSearch {
         self.floors.iter().copied().find(|floor| carried < *floor && *floor < upper)
     }
 
-    /// Returns the load that the guide found, then ever lower loads.
+    /// Returns the load that the short trials found, then ever lower loads.
     fn next_unconfirmed_load(&self) -> Option<f64> {
         // If no short trial passed, a long one would not pass either, so there is no load to confirm.
         let found = self.guide.bounds().lower?;
@@ -123,7 +123,7 @@ impl ThroughputSearch {
         }
         // Steps grow only until a load passes. From then on the search halves the interval.
         if self.carried.is_none() {
-            // The first step is as fine as the search was when it began to confirm.
+            // The first step is the resolution of the search.
             self.step = if self.failed.is_some() {
                 self.step * 2.0
             } else {

@@ -32,7 +32,7 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
         if load.unusable_pairs > 0 {
             let of = load.load.frames_per_second;
             table.notes.push(format!(
-                "{of}: the rig could not sustain {} pairs; they do not count.",
+                "{of}: pairs that do not count, because the rig could not sustain them: {}.",
                 load.unusable_pairs
             ));
         }
@@ -52,7 +52,7 @@ fn advise_more_pairs(load: &LoadComparison, row: &MeasureComparison) -> Option<S
     };
     let (name, of) = (row.measure.name(), load.load.frames_per_second);
     Some(format!(
-        "{of}: if the {name} differs by as much as here, about {pairs} pairs would show it (--pairs {pairs})."
+        "{of}: if the {name} differs as measured, about {pairs} pairs would show it (--pairs {pairs})."
     ))
 }
 

@@ -34,7 +34,11 @@ pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> 
     }
     let highest = result.highest_lossless_frames_per_second.iter();
     table.notes.extend(highest.map(|rate| format!("No run at {rate} or a lower rate lost a frame.")));
-    table.notes.push("Intervals by Wilson. Runs that the rig could not sustain do not count.".to_owned());
+    table.notes.push(
+        "From and to: the 95 % confidence interval of the share (Wilson). Runs that the rig could not \
+        sustain do not count."
+            .to_owned(),
+    );
     vec![table]
 }
 

@@ -26,7 +26,7 @@ pub(super) fn tabulate_rfc2544(result: &Rfc2544Result) -> Vec<ResultTable> {
     tables.map(|table| add_shortfall_notes(table, &result.shortfalls)).collect()
 }
 
-/// Marks tables of short trials, so that nobody mistakes them for a benchmark by the RFC.
+/// Marks a table if the options ask for less than the RFCs require, so that nobody takes it for a conformant result.
 fn add_shortfall_notes(mut table: ResultTable, shortfalls: &[String]) -> ResultTable {
     if !shortfalls.is_empty() {
         table.title += ", not conformant";
@@ -296,7 +296,7 @@ fn tabulate_recovery(result: &Rfc2544Result) -> ResultTable {
             let mean = part.recovery_ns.iter();
             let mean = mean.map(|times| {
                 format!(
-                    "{size}: {} ms on average, over {} trials.",
+                    "{size}: {} ms on average; trials in the average: {}.",
                     format_decimals(times.mean / 1e6, 3),
                     times.count
                 )
@@ -357,7 +357,7 @@ fn tabulate_reset(result: &Rfc2544Result) -> ResultTable {
     table
 }
 
-/// Returns the value of a part. If there is none, its reason becomes a note.
+/// Returns the value of a test with one frame size. If there is none, adds the reason to the notes.
 fn measured_or_note<'a, T>(
     size: FrameSize,
     part: Option<&'a PartOutcome<T>>,

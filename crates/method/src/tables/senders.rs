@@ -1,10 +1,10 @@
-//! The loads of a result, sender by sender: with several senders, every load elsewhere is their sum.
+//! The load of each sender. With several senders, the other tables have only the sum of their loads.
 
 use super::{ResultTable, format_decimals, format_optional_cell, format_rate_cell, format_size_cell};
 use crate::{Load, MethodOptions, MethodReport, MethodResult};
 use packetrig_units::FrameSize;
 
-/// A load that a result names.
+/// A load of the result, with its name in the table.
 struct NamedLoad {
     name: String,
     size: Option<FrameSize>,

@@ -1,4 +1,6 @@
-//! Admits nodes: a name, a key and one use of a secret are recorded together, or not at all.
+//! Admits nodes, renews their certificates, changes their labels and removes them.
+//!
+//! Invariant: each node that joins uses up one use of a secret, even if this process crashes while it admits the node.
 
 use super::files::AuthorityFiles;
 use super::{
@@ -14,14 +16,14 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The answer to a node that is admitted.
+/// Answer to a node that was admitted, or that has renewed its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAdmission {
     pub certificate: String,
     pub authority: String,
-    /// The controller's public key (Ed25519), hexadecimal.
+    /// The controller's public key (Ed25519), hexadecimal; empty if only the certificate is renewed.
     pub controller: String,
-    /// The key for grants, hexadecimal; empty if only the certificate is renewed.
+    /// The key that authenticates lease grants, hexadecimal; empty if only the certificate is renewed.
     pub grants: String,
     /// Claims (JWT) that the node shows to the server in addition to its certificate.
     #[serde(default)]
@@ -66,9 +68,10 @@ impl NodeKeys {
 }
 
 impl FleetAuthority {
-    /// Admits a node with its keys, which counts as one use of `secret`. A crash can waste that use, but never admits a
-    /// node without one. A name that is in use is refused with another key. If a node asks again with the same key and
-    /// secret, its answer was lost: it gets a new certificate and the same grant key, and this is not another use.
+    /// Admits a node with its keys, which counts as one use of `secret`. A crash can waste a use, but never
+    /// admits a node without one. Fails if a node with another key has the name. A node that asks again with the
+    /// same key and secret has lost the first answer: it gets a new certificate and the same key for grants, and
+    /// no further use is counted.
     pub fn admit_node(
         &self,
         name: &NodeName,
@@ -98,6 +101,11 @@ impl FleetAuthority {
         };
         let change = if is_repeated { AdmissionChange::None } else { change_by_use };
         let node = NodeRecord { admitted_by, user_key: keys.user.clone(), ..node };
+        // The certificate is issued before the directory changes: if that fails, no use of the secret is lost.
+        let certificate = self.issue_certificate(name, &node, now)?;
+        let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.read_signing_key()?);
+        let signing = signing.map_err(|_| Error::Damaged(SIGNING_KEY_FILE.to_owned()))?;
+        let controller = encode_hex(signing.public_key().as_ref());
         // With this order, a crash in between only wastes a use of the secret. With the other order it would admit a
         // node without a use.
         if !is_repeated {
@@ -105,11 +113,6 @@ impl FleetAuthority {
             node.write_record(&self.files, name)?;
         }
         drop(lock);
-        // From here on the directory is not changed, so the certificate is signed without the lock.
-        let certificate = self.issue_certificate(name, &node, now)?;
-        let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.read_signing_key()?);
-        let signing = signing.map_err(|_| Error::Damaged(SIGNING_KEY_FILE.to_owned()))?;
-        let controller = encode_hex(signing.public_key().as_ref());
         Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
     }
 
@@ -147,7 +150,7 @@ impl FleetAuthority {
         now: u64,
     ) -> Result<NodeAdmission, Error> {
         let lock = self.lock_directory()?;
-        // A record that cannot be read is no proof that the node was removed.
+        // A record that cannot be read is an error here, because it does not prove that the node was removed.
         let node = NodeRecord::read_if_present(&self.files, name)?.filter(|node| node.has_keys(keys));
         let mut node = node.ok_or_else(|| Error::Unknown(name.clone()))?;
         // A node that an earlier version admitted has no user key yet. From now on its claims are bound to its key.
@@ -159,7 +162,7 @@ impl FleetAuthority {
         self.issue_certificate(name, &node, now)
     }
 
-    /// Issues a certificate and claims for the node. The key fields of the answer stay empty.
+    /// Issues a certificate and claims for the node. In the answer, `controller` and `grants` stay empty.
     fn issue_certificate(
         &self,
         name: &NodeName,
@@ -211,19 +214,19 @@ impl FleetAuthority {
         Ok(enrolled)
     }
 
-    /// Removes a node from the fleet. It is disconnected when the message server gets the list of the remaining nodes.
+    /// Removes a node from the fleet. The message server disconnects the node only when it gets the list of the others.
     pub fn remove_node(&self, name: &NodeName) -> Result<(), Error> {
         let _lock = self.lock_directory()?;
         self.files.remove_file(&NodeRecord::file_name(name))
     }
 }
 
-/// Facts about a node from the authority's directory. They are known even if the node is not connected.
+/// Facts about a node that the authority's directory contains, whether or not the node is connected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnrolledNode {
     /// Labels from the operator.
     pub labels: OperatorLabels,
-    /// Time of its admission, in seconds since 1970, if it was recorded.
+    /// Time of its first admission, in seconds since 1970; `None` if an earlier version admitted the node.
     pub joined_at: Option<u64>,
 }
 

@@ -32,7 +32,7 @@ impl AuthorityFiles {
         self.0.join(name)
     }
 
-    pub(crate) fn modified_at(&self) -> Option<std::time::SystemTime> {
+    pub(crate) fn read_modification_time(&self) -> Option<std::time::SystemTime> {
         fs::metadata(&self.0).and_then(|facts| facts.modified()).ok()
     }
 
@@ -57,7 +57,7 @@ impl AuthorityFiles {
     }
 
     /// Lists the file names that end with `ending`, without that ending, in order.
-    pub(crate) fn names_with_ending(&self, ending: &str) -> Result<Vec<String>, Error> {
+    pub(crate) fn list_names_with_ending(&self, ending: &str) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0).map_err(file_error(&self.0))? {
             let name = entry.map_err(file_error(&self.0))?.file_name();

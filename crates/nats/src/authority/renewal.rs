@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Renews the server certificate after two thirds of its lifetime. The callers pass in the time.
 #[derive(Debug)]
-pub struct ServerCertificateKeeper {
+pub struct ServerCertificateRenewer {
     authority: Arc<FleetAuthority>,
     names: Vec<String>,
     security: ServerSecurity,
@@ -15,7 +15,7 @@ pub struct ServerCertificateKeeper {
     is_known_to_broker: bool,
 }
 
-/// Reasons why a new certificate is not in use.
+/// Reasons why the server certificate was not renewed, or why a server still uses the old one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenewalError {
@@ -30,7 +30,7 @@ pub enum RenewalError {
     Door(#[from] enrol::Error),
 }
 
-impl ServerCertificateKeeper {
+impl ServerCertificateRenewer {
     /// Issues a certificate for these addresses and names at `now` (seconds since 1970).
     pub fn with_new_certificate(
         authority: Arc<FleetAuthority>,
@@ -41,13 +41,14 @@ impl ServerCertificateKeeper {
         Ok(Self { authority, names, security, due: renewal_due_time(now), is_known_to_broker: true })
     }
 
-    /// The current certificate, with which both servers are started.
+    /// The current certificate, with which the message server and the enrolment server are started.
     pub const fn security(&self) -> &ServerSecurity {
         &self.security
     }
 
-    /// Renews the certificate if it is due, and makes both servers use it. Returns whether it did. Existing connections
-    /// continue. A step that fails is repeated at the next call.
+    /// Renews the certificate if it is due, and makes the enrolment server and the message server (if there is one) use
+    /// it. Returns true if they use a new certificate from now on. Existing connections continue. After an error, the
+    /// next call repeats the step that failed.
     pub fn renew_certificate_if_due(
         &mut self,
         now: u64,
@@ -62,7 +63,7 @@ impl ServerCertificateKeeper {
         if self.is_known_to_broker {
             return Ok(false);
         }
-        // If the broker fails below, the next call does this again, which does no harm.
+        // If the message server fails below, the next call gives this server the same certificate again.
         door.renew_certificate(&self.security)?;
         if let Some(broker) = broker {
             broker.reload_configuration(&self.authority.load_system_user_credentials()?)?;

@@ -50,7 +50,7 @@ impl FleetAuthority {
         self.files.write_file(SECRETS_FILE_NAME, &text)
     }
 
-    /// Creates a secret for `uses` nodes that is valid until a time, in seconds since 1970. `None` means no limit.
+    /// Creates a secret that admits `uses` nodes until the time `until`, in seconds since 1970. `None` means no limit.
     pub fn create_secret(
         &self,
         label: &str,

@@ -20,7 +20,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Derives the keys and signs the claims. Clones share the secret.
+/// Derives the keys of operator and accounts from the stored secret, and signs the claims with them.
 #[derive(Clone)]
 pub struct ServerAccounts(hmac::Key);
 
@@ -52,7 +52,7 @@ impl ServerAccounts {
     }
 
     fn derive_key(&self, kind: KeyPairType, purpose: &str) -> Result<KeyPair, Error> {
-        // HMAC-SHA-256 gives 32 bytes, as many as a seed of Ed25519 has.
+        // HMAC-SHA-256 gives 32 bytes, the length of the seed of an Ed25519 key.
         let seed = hmac::sign(&self.0, purpose.as_bytes()).as_ref().try_into();
         seed.ok().and_then(|seed| KeyPair::new_from_raw(kind, seed).ok()).ok_or_else(derivation_error)
     }
@@ -73,14 +73,14 @@ impl ServerAccounts {
         sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "packetrig", nats })
     }
 
-    /// Claims of the server's own account. It can use no subject of the fleet.
+    /// Signs the claims of the server's system account, which can use no subject of the fleet.
     pub fn sign_system_account_claims(&self) -> Result<AccountClaims, Error> {
         self.sign_account_token(SYSTEM_ACCOUNT, true, json!({}))
     }
 
-    /// Claims of the controller's account, the only one with streams and records. It exports the subjects
-    /// to and from nodes.
-    pub fn control_account_claims(&self) -> Result<AccountClaims, Error> {
+    /// Signs the claims of the controller's account, the only one that may have streams and records. It exports the
+    /// subjects to and from nodes.
+    pub fn sign_control_account_claims(&self) -> Result<AccountClaims, Error> {
         let to_nodes = subject::subjects_to_node("*");
         let from_nodes = subject::subjects_from_node("*");
         let exports = to_nodes.iter().map(|at| export_entry("stream", at));
@@ -89,8 +89,8 @@ impl ServerAccounts {
         self.sign_account_token(CONTROL_ACCOUNT, true, json!({"exports": exports}))
     }
 
-    /// Claims of a node's account, with the subjects of the node only.
-    pub fn node_account_claims(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
+    /// Signs the claims of a node's account, which imports only the subjects of that node.
+    pub fn sign_node_account_claims(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
         // The server publishes the confirmation of a segment to the reply subject that the sender chose, without
         // checking the sender's rights. In an account with only the node's own subjects, that reaches no other member.
         let control = self.derive_account_key(CONTROL_ACCOUNT)?.public_key();
@@ -100,7 +100,7 @@ impl ServerAccounts {
         let imports: Vec<Value> = imports
             .chain(subjects_from_node.iter().map(|at| import_entry("service", at, &control)))
             .collect();
-        // A node without a user key cannot sign, so its claims are accepted as they are.
+        // A node without a user key cannot sign the server's nonce, so its claims are accepted without a signature.
         let can_sign = !node.user_key.is_empty();
         self.sign_account_token(&node_account_name(node), can_sign, json!({"imports": imports}))
     }
@@ -110,32 +110,33 @@ impl ServerAccounts {
         Ok(self.derive_account_key(&node_account_name(node))?.public_key())
     }
 
-    /// Claims that a node shows to the server.
+    /// Signs the claims that a node shows to the server when it logs in.
     pub fn sign_node_user_claims(&self, node: &AdmittedNode) -> Result<String, Error> {
         let permissions = subject::node_permissions(&node.name.0);
         self.sign_user_token(&node_account_name(node), &node.user_key, &permissions)
     }
 
-    /// Claims that the controller shows; `user_key` is its user key.
-    pub fn controller_user_claims(&self, user_key: &str) -> Result<String, Error> {
+    /// Signs the claims that the controller shows when it logs in; `user_key` is its public user key.
+    pub fn sign_controller_user_claims(&self, user_key: &str) -> Result<String, Error> {
         self.sign_user_token(CONTROL_ACCOUNT, user_key, &subject::controller_permissions())
     }
 
-    /// Claims of the user that removes accounts, and that asks when the server read its configuration.
-    pub(crate) fn system_user_claims(&self, user_key: &str) -> Result<String, Error> {
+    /// Signs the claims of the user that removes accounts, and that asks the server when it read its configuration.
+    pub(crate) fn sign_system_user_claims(&self, user_key: &str) -> Result<String, Error> {
         let publish = vec![ACCOUNT_REMOVAL_SUBJECT.to_owned(), SERVER_FACTS_SUBJECT.to_owned()];
         let subscribe = vec![format!("{}.>", subject::inbox_prefix(ACCOUNT_REMOVAL_USER))];
         self.sign_user_token(SYSTEM_ACCOUNT, user_key, &SubjectPermissions { publish, subscribe })
     }
 
-    /// Signs an order to remove these accounts.
+    /// Signs the request to the server to delete these accounts.
     pub(crate) fn sign_removal_order(&self, accounts: &[String]) -> Result<String, Error> {
         let operator = self.derive_operator_key()?;
         let nats = json!({"type": "generic", "version": 2, "accounts": accounts});
         sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "removal", nats })
     }
 
-    /// Signs the claims of an account. `signs`: its users must prove that they have their key.
+    /// Signs the claims of an account. If `signs` is true, its users must prove that they have their
+    /// key (no bearer tokens).
     fn sign_account_token(
         &self,
         name: &str,
@@ -180,9 +181,9 @@ const CONTROL_ACCOUNT: &str = "CONTROL";
 const SYSTEM_ACCOUNT: &str = "SYSTEM";
 /// Name of the user that removes accounts.
 pub(crate) const ACCOUNT_REMOVAL_USER: &str = "removal";
-/// Subject of orders to remove accounts.
+/// Subject of requests to delete accounts.
 pub(crate) const ACCOUNT_REMOVAL_SUBJECT: &str = "$SYS.REQ.CLAIMS.DELETE";
-/// Subject of questions about the server itself.
+/// Subject on which the server answers questions about its own state.
 pub(crate) const SERVER_FACTS_SUBJECT: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
 fn node_account_name(node: &AdmittedNode) -> String {
@@ -247,7 +248,7 @@ mod tests {
         let user = said(&accounts.sign_node_user_claims(&node("7f")).expect("made"));
         let mut words = texts(&user["nats"]["pub"]["allow"]);
         words.extend(texts(&user["nats"]["sub"]["allow"]));
-        let account = said(&accounts.node_account_claims(&node("7f")).expect("made").claims);
+        let account = said(&accounts.sign_node_account_claims(&node("7f")).expect("made").claims);
         let imports = account["nats"]["imports"].as_array().expect("imports");
         words.extend(imports.iter().map(|import| import["subject"].as_str().expect("a subject").to_owned()));
         for word in &words {
@@ -264,12 +265,12 @@ mod tests {
     #[test]
     fn server_account_is_stable_per_node_generation() {
         let accounts = ServerAccounts::new(&[1; 32]);
-        let made =
-            [node("1"), node("2"), node("1")].map(|node| accounts.node_account_claims(&node).expect("made"));
+        let made = [node("1"), node("2"), node("1")]
+            .map(|node| accounts.sign_node_account_claims(&node).expect("made"));
         assert_eq!(made[0], made[2]);
         let ids: BTreeSet<&String> = made.iter().map(|account| &account.id).collect();
         assert_eq!(ids.len(), 2);
-        let other = ServerAccounts::new(&[2; 32]).node_account_claims(&node("1")).expect("made");
+        let other = ServerAccounts::new(&[2; 32]).sign_node_account_claims(&node("1")).expect("made");
         assert_ne!(other.id, made[0].id);
     }
 }

@@ -83,7 +83,7 @@ fn renewal_binds_claims_of_older_membership() {
     admit(&authority, "a", &earlier).expect("the name is free");
     let account = || {
         let admitted = authority.read_admitted_node(&name).expect("read").expect("it is there");
-        authority.read_server_accounts().expect("made").node_account_claims(&admitted).expect("made").id
+        authority.read_server_accounts().expect("made").sign_node_account_claims(&admitted).expect("made").id
     };
     let before = account();
     authority.renew_certificate(&name, &own, 2000).expect("it is in the fleet");
@@ -126,6 +126,20 @@ fn single_use_secret_admits_one_node() {
         asking.into_iter().filter_map(|it| it.join().ok()).filter(|is_in| *is_in).count()
     });
     assert_eq!((let_in, authority.list_node_names().expect("listed").len()), (1, 1));
+}
+
+#[test]
+fn failed_admission_uses_no_secret() {
+    let (place, authority) = authority();
+    let once = authority.create_secret("bench", Some(1), None).expect("made");
+    let signing_key = place.path().join("fleet").join(SIGNING_KEY_FILE);
+    let intact = fs::read(&signing_key).expect("written");
+    fs::write(&signing_key, "damaged").expect("writable");
+    let ask = || authority.admit_node(&NodeName("a".into()), &keys(), &once.0, 1000);
+    assert!(matches!(ask(), Err(Error::Damaged(_))));
+    assert_eq!(authority.list_node_names().expect("listed"), []);
+    fs::write(&signing_key, intact).expect("writable");
+    ask().expect("the use is still there");
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn account_path(setup: &BrokerSetup, id: &str) -> PathBuf {
     accounts_directory(setup).join(format!("{id}.jwt"))
 }
 
-/// Adds the account of a node, which the server reads when the node connects.
+/// Writes the account file of a node, which the server reads when the node connects. Does nothing if the file
+/// exists, or without `setup.security`.
 pub(super) fn add_node_account(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error> {
     if !subject::is_node_name(&node.name.0) {
         return Err(Error::Name(node.name.0.clone()));
@@ -30,12 +31,13 @@ pub(super) fn add_node_account(setup: &BrokerSetup, node: &AdmittedNode) -> Resu
     if account_path(setup, &security.accounts.account_id(node)?).exists() {
         return Ok(());
     }
-    let AccountClaims { id, claims } = security.accounts.node_account_claims(node)?;
+    let AccountClaims { id, claims } = security.accounts.sign_node_account_claims(node)?;
     let file = account_path(setup, &id);
     private_files::replace_file(&file, claims).map_err(server_io_error(file.display().to_string()))
 }
 
-/// Writes the missing account files. Returns the IDs of accounts that belong to none of these nodes.
+/// Writes the missing account files of `nodes`. Returns the IDs of the accounts in the directory that belong to
+/// none of these nodes.
 pub(super) fn write_missing_accounts(
     setup: &BrokerSetup,
     nodes: &[AdmittedNode],
@@ -47,7 +49,7 @@ pub(super) fn write_missing_accounts(
     // The server writes files for its preloaded accounts as well.
     let mut wanted = BTreeSet::from([
         security.accounts.sign_system_account_claims()?.id,
-        security.accounts.control_account_claims()?.id,
+        security.accounts.sign_control_account_claims()?.id,
     ]);
     for node in nodes {
         add_node_account(setup, node)?;
@@ -62,7 +64,7 @@ pub(super) fn write_missing_accounts(
     Ok(left)
 }
 
-/// Deletes account files while no server runs.
+/// Deletes account files. The server must be (re)started afterwards: a running one may still have them in memory.
 pub(super) fn delete_account_files(setup: &BrokerSetup, accounts: &[String]) -> Result<(), Error> {
     for id in accounts {
         let file = account_path(setup, id);

@@ -4,7 +4,8 @@
 //! operator key has signed. Only what these claims name is allowed. The file names no node, so nodes can be added and
 //! removed without a reload.
 //!
-//! All paths begin at the server's working directory, because its user may not read the directories above.
+//! All paths begin with the server's working directory (`/proc/self/cwd`), because its user may have no access to
+//! the directories above it.
 
 use super::accounts::accounts_directory;
 use super::{BrokerSetup, TlsFiles};
@@ -13,12 +14,12 @@ use packetrig_sys::held_directory::WORKING_DIRECTORY;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Largest message: a segment, its headers, and a reserve.
+/// Largest message that the server accepts, in bytes: a segment, its headers, and a reserve.
 const MAX_PAYLOAD_BYTES: usize = 1 << 20;
-/// Size of a log before the next one is started, and number of logs that are kept.
+/// Size in bytes at which the server begins a new log, and maximum number of logs, with the current one.
 const LOG_BYTES: u64 = 4 << 20;
 const MAX_LOG_FILES: u32 = 4;
-/// Memory for data that the server keeps only while it runs.
+/// Limit in bytes of the server's JetStream data in memory, which does not survive a restart.
 const MEMORY_STORE_BYTES: u64 = 64 << 20;
 
 /// The server's certificate, and the authority whose certificates it accepts. All files are PEM.
@@ -28,11 +29,11 @@ pub struct ServerSecurity {
     pub key: PathBuf,
     /// The authority whose client certificates are accepted.
     pub authority: PathBuf,
-    /// Accounts with the rights of those clients.
+    /// Signs the accounts, which contain the rights of those clients.
     pub accounts: ServerAccounts,
 }
 
-/// Path of the configuration file for the server.
+/// Path by which the server finds its configuration file from its working directory.
 pub(super) fn configuration_path_for_server() -> PathBuf {
     super::configuration_file(Path::new(WORKING_DIRECTORY))
 }
@@ -61,22 +62,25 @@ pub fn build_configuration(setup: &BrokerSetup) -> Result<String, Error> {
         lines.push(format!("  ca_file: {}", quoted_path(&authority)));
         // Clients without a certificate of the authority are refused before they can show claims.
         lines.push("  verify: true\n  timeout: 5\n}".to_owned());
-        lines.extend(account_configuration_lines(setup, &security.accounts)?);
+        lines.extend(build_account_configuration_lines(setup, &security.accounts)?);
     }
     lines.push(String::new());
     Ok(lines.join("\n"))
 }
 
 /// Configuration lines: the trusted operator, the permanent accounts, and the directory of the nodes' accounts.
-fn account_configuration_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[String; 7], Error> {
+fn build_account_configuration_lines(
+    setup: &BrokerSetup,
+    accounts: &ServerAccounts,
+) -> Result<[String; 7], Error> {
     let system = accounts.sign_system_account_claims()?;
-    let control = accounts.control_account_claims()?;
+    let control = accounts.sign_control_account_claims()?;
     let directory = quoted_path(&accounts_directory(setup));
     Ok([
         format!("operator: {}", quote_string(&accounts.sign_operator_token()?)),
         format!("system_account: {}", quote_string(&system.id)),
-        // Without `allow_delete` the server would refuse orders on `ACCOUNT_REMOVAL_SUBJECT`, which disconnect removed
-        // nodes.
+        // Without `allow_delete` the server would refuse requests on `ACCOUNT_REMOVAL_SUBJECT`, and removed
+        // nodes would stay connected.
         format!("resolver: {{ type: full, dir: {directory}, allow_delete: true }}"),
         "resolver_preload: {".to_owned(),
         format!("  {}: {}", system.id, quote_string(&system.claims)),
@@ -90,7 +94,7 @@ pub(super) fn server_name(setup: &BrokerSetup) -> String {
     format!("packetrig-{}-{}", std::process::id(), setup.listen.port())
 }
 
-/// Address at which this machine reaches a server that listens on all addresses.
+/// Address at which this machine reaches the server: loopback if the server listens on all addresses.
 pub(super) fn reachable_address(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(any) if any.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

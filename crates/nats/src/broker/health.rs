@@ -1,8 +1,8 @@
 //! Checks that the server's store works, because the store can fail while the process keeps running.
 //!
 //! nats-server switches its store off when the disk is full. It does not switch the store on again when there is space;
-//! only a restart does. So this thread writes regularly, checks the disk, and requests a restart once there is space.
-//! Confirmed data is on the disk, and nodes keep unconfirmed data.
+//! only a restart does. So a thread writes regularly, checks the disk, and requests a restart once there is space. The
+//! restart loses nothing: confirmed data is on the disk, and nodes keep their data until it is confirmed.
 //!
 //! Invariant: the server is not restarted because of its store while the disk is full, because it would not start.
 
@@ -45,7 +45,7 @@ pub struct BrokerHealth {
     pub needs_restart: bool,
 }
 
-/// Checks the store on its own thread, until this is dropped.
+/// Checks the store on its own thread, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct HealthWatch {
     found: Receiver<BrokerHealth>,
@@ -80,7 +80,7 @@ impl HealthWatch {
 
 impl Drop for HealthWatch {
     fn drop(&mut self) {
-        // The thread waits on this channel, so its wait ends at once.
+        // The thread waits on this channel, so closing the channel ends its wait at once.
         self.over = None;
         if let Some(thread) = self.thread.take() {
             // `join` fails only if the thread has panicked, and the panic was printed then.
@@ -93,12 +93,12 @@ struct StoreHealthProbe {
     fabric: NatsFabric,
     directory: PathBuf,
     records: Option<NatsRecords>,
-    rule: RepairRule,
+    rule: StoreRestartPolicy,
 }
 
 impl StoreHealthProbe {
     fn new(fabric: NatsFabric, directory: PathBuf) -> Self {
-        Self { fabric, directory, records: None, rule: RepairRule::default() }
+        Self { fabric, directory, records: None, rule: StoreRestartPolicy::default() }
     }
 
     fn run_until_ended(&mut self, tell: &Sender<BrokerHealth>, ended: &Receiver<()>) {
@@ -118,7 +118,7 @@ impl StoreHealthProbe {
         }
     }
 
-    /// Writes a record as a controller does.
+    /// Writes the health record over the network, as a controller writes its records.
     fn write_probe_record(&mut self) -> Result<(), Error> {
         // The connection is kept only after a success: after a failure the next write opens a new one.
         let mut records = match self.records.take() {
@@ -142,18 +142,17 @@ impl StoreHealthProbe {
 
 /// Decides when the server must be restarted.
 #[derive(Debug, Default)]
-struct RepairRule {
+struct StoreRestartPolicy {
     failures: u32,
     was_full: bool,
     not_before_ns: u64,
     pause_ns: u64,
 }
 
-impl RepairRule {
+impl StoreRestartPolicy {
     /// Counts the outcome of one write, and returns whether the server must be restarted now.
     fn decide_restart_after_write(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
-        // This is remembered until the restart, because the server does not switch its store on again when there is
-        // space.
+        // A full disk is remembered until the restart, because the server does not switch its store on again by itself.
         self.was_full |= disk_free.is_some_and(|free| free < FULL_DISK_BYTES);
         self.failures = if is_written { 0 } else { self.failures.saturating_add(1) };
         let is_ill = self.was_full || self.failures >= MAX_FAILED_WRITES;
@@ -186,7 +185,7 @@ mod tests {
 
     #[test]
     fn full_store_is_restarted_once_there_is_room() {
-        let mut rule = RepairRule::default();
+        let mut rule = StoreRestartPolicy::default();
         assert!(!rule.decide_restart_after_write(true, Some(1 << 30), 0));
         assert!(!rule.decide_restart_after_write(true, Some(0), 0), "writes may still find room in a block");
         assert!(
@@ -201,11 +200,11 @@ mod tests {
 
     #[test]
     fn failing_store_is_restarted_with_backoff() {
-        let mut rule = RepairRule::default();
+        let mut rule = StoreRestartPolicy::default();
         let starts: Vec<u64> =
             (0..600).filter(|second| rule.decide_restart_after_write(false, None, second * SECOND)).collect();
         assert_eq!(starts, [2, 17, 47, 107, 227, 467]);
-        let mut once = RepairRule::default();
+        let mut once = StoreRestartPolicy::default();
         let flaky = (0..600).filter(|second| {
             once.decide_restart_after_write(second % 3 == 0, Some(1 << 40), second * SECOND)
         });

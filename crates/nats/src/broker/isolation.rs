@@ -3,7 +3,7 @@
 //! If root starts the server, the server gets its own user, so that it can read neither the keys beside its directory
 //! nor any other file of root. The thread that starts the server acts as that user, and so do threads that write files
 //! for it: root must not open files in a directory where the server may have put links. The user needs no access to
-//! the directories above, because the descriptors of its program and its directory are opened before.
+//! the directories above its program and its own directory, because this process opens both and passes descriptors.
 //!
 //! The isolation must be prepared before this process gives up its capabilities. Afterwards it needs none.
 
@@ -21,7 +21,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Mode bit with which other users may start a program or look up names in a directory.
+/// Mode bit that lets every user start a program, or open files in a directory by name.
 const OTHERS_EXECUTE_MODE: u32 = 0o001;
 
 /// The user that the server runs as.
@@ -47,7 +47,7 @@ impl fmt::Display for ServerUser {
 
 /// The server's user, program and directory, ready for a start.
 #[derive(Debug)]
-pub struct ServerIsolation {
+pub struct PreparedServer {
     user: ServerUser,
     program: ServerProgram,
     directory: HeldDirectory,
@@ -56,15 +56,15 @@ pub struct ServerIsolation {
     threads: ResidentThread,
 }
 
-impl ServerIsolation {
-    /// Finds the program, prepares the directory of `setup`, and chooses the user. Programs that this starts, and a
-    /// server without its own user, get at most the capabilities `most`.
+impl PreparedServer {
+    /// Finds the program, prepares the directory of `setup`, and chooses the user. Programs that this function starts,
+    /// and a server without its own user, get at most the capabilities `most`.
     pub fn prepare(setup: &BrokerSetup, most: ProcessCapabilities) -> Result<Self, Error> {
         let program = run_with_limited_rights(most, || find_program(setup.program.as_deref()))??;
         let program = ServerProgram::open(program)?;
         let shown = setup.directory.clone();
         private_files::create_directories(&shown).map_err(server_io_error(shown.display().to_string()))?;
-        let (user, directory, threads) = match OwnUser::take(setup, &program) {
+        let (user, directory, threads) = match DedicatedServerUser::take(setup, &program) {
             Ok(own) => (ServerUser::Own(own.user), own.directory, own.threads),
             Err(reason) => {
                 let directory = user::reclaim_directory(&shown)?;
@@ -79,12 +79,12 @@ impl ServerIsolation {
         &self.user
     }
 
-    /// Path of the directory for threads of [`Self::run_as_server`].
+    /// Path by which threads of [`Self::run_as_server`] reach the server's directory.
     pub(super) fn directory(&self) -> PathBuf {
         self.directory.path()
     }
 
-    /// Path of the program for threads of [`Self::run_as_server`].
+    /// Path by which threads of [`Self::run_as_server`] reach the program.
     pub(super) fn program(&self) -> PathBuf {
         self.program.path()
     }
@@ -100,7 +100,7 @@ impl ServerIsolation {
 
     /// Returns the command that starts the program in its directory as its user. The kernel ends the program together
     /// with the thread that starts it.
-    pub(super) fn server_command(&self) -> Command {
+    pub(super) fn build_server_command(&self) -> Command {
         let mut command = Command::new(self.program.path());
         command.arg0(&self.program.shown).current_dir(self.directory.path());
         if matches!(self.user, ServerUser::Own(_)) {
@@ -110,7 +110,7 @@ impl ServerIsolation {
         command
     }
 
-    pub(super) fn shown_program(&self) -> String {
+    pub(super) fn program_path_for_messages(&self) -> String {
         self.program.shown.display().to_string()
     }
 
@@ -130,7 +130,8 @@ impl ServerIsolation {
     }
 }
 
-/// The server's program. The server's user may have no access to the directories above it.
+/// The server's program, reached through an open descriptor of its directory: the server's user may have no access
+/// to the directories above.
 #[derive(Debug)]
 struct ServerProgram {
     /// Path without symbolic links.
@@ -146,7 +147,7 @@ impl ServerProgram {
         Ok(Self { shown, directory })
     }
 
-    /// Path of the program through the open directory. Its last part becomes the name of the process.
+    /// Path of the program through the open directory. Its last component becomes the name of the process.
     fn path(&self) -> PathBuf {
         self.directory.path().join(self.shown.file_name().unwrap_or_default())
     }
@@ -160,15 +161,15 @@ impl ServerProgram {
 }
 
 /// The server's own user, its directory, which this user owns, and threads that act as this user.
-struct OwnUser {
+struct DedicatedServerUser {
     user: ProcessUser,
     directory: HeldDirectory,
     threads: ResidentThread,
 }
 
-impl OwnUser {
-    /// Chooses a user for the server alone and makes it the owner of the directory. An error is the reason
-    /// why that is impossible.
+impl DedicatedServerUser {
+    /// Chooses a user as which no other program runs, and makes it the owner of the directory. An error is the reason
+    /// why the server cannot have its own user.
     fn take(setup: &BrokerSetup, program: &ServerProgram) -> Result<Self, String> {
         user::check_can_switch_user(setup.listen.port())?;
         if !program.is_world_executable() {
@@ -182,8 +183,8 @@ impl OwnUser {
             HeldDirectory::open_directory_itself(&setup.directory).map_err(|error| error.to_string())?;
         let owner = fs::metadata(directory.path()).map_err(|error| error.to_string())?.uid();
         let user = user::choose_user(&setup.directory, owner)?;
-        // The thread is started before the files change their owner: without such a thread this process could
-        // not use them.
+        // The thread is started before the files change their owner: without a thread that acts as the new owner, this
+        // process could not use the files.
         let threads = start_threads_as_user(&user)?;
         directory.change_owner_to(&user).map_err(|error| error.to_string())?;
         Ok(Self { user, directory, threads })
@@ -197,12 +198,12 @@ fn start_threads() -> Result<ResidentThread, Error> {
 fn start_threads_as_user(user: &ProcessUser) -> Result<ResidentThread, String> {
     run_on_own_thread(|| {
         sandbox::act_as_user(user).map_err(|error| error.to_string())?;
-        // A thread inherits users and capabilities from the one that starts it.
+        // A thread inherits user and capabilities from the thread that starts it.
         start_threads().map_err(|error| error.to_string())
     })
 }
 
-/// Runs `work` on a thread that has at most these capabilities. They also limit the programs that it starts.
+/// Runs `work` on a thread with at most these capabilities. The limit also applies to programs that the thread starts.
 fn run_with_limited_rights<T: Send>(
     most: ProcessCapabilities,
     work: impl FnOnce() -> T + Send,

@@ -3,8 +3,8 @@
 //! Invariant: the thread lives as long as the server's process.
 
 use super::{
-    BrokerSetup, Error, ServerIsolation, ServerUser, configuration, ignore_closed_channel, lock_notes, log,
-    log_file, server_io_error, startup_output_file, walls,
+    BrokerSetup, Error, PreparedServer, ServerUser, configuration, ignore_closed_channel, lock_server_status,
+    log, log_file, server_io_error, startup_output_file, walls,
 };
 use packetrig_sys::{child, private_files};
 use std::fs;
@@ -22,7 +22,7 @@ const SERVER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_READY_CHECKS: u32 = 400;
 /// Maximum number of checks until a server must have ended after it was asked to.
 const MAX_END_CHECKS: u32 = 200;
-/// The same limit when packetrig itself ends, or when a start failed, because the user should not wait longer.
+/// Like [`MAX_END_CHECKS`], when packetrig itself ends or a start has failed: the user should not wait longer.
 const MAX_FINAL_CHECKS: u32 = 12;
 /// First pause before a restart. It doubles after each failed start.
 const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(100);
@@ -30,29 +30,29 @@ const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
 
 /// State of the server that the keeper thread reports.
 #[derive(Debug, Default)]
-pub(super) struct KeeperNotes {
+pub(super) struct ServerProcessStatus {
     pub(super) process: u32,
     pub(super) starts: u64,
     pub(super) troubles: Vec<String>,
 }
 
 #[derive(Debug)]
-pub(super) enum KeeperOrder {
+pub(super) enum SupervisorCommand {
     Reload(Sender<Result<(), Error>>),
     Restart,
     End,
 }
 
 /// The thread that owns the child: the kernel ends the child with this thread. It acts as the server's user.
-pub(super) struct ServerKeeper {
-    pub(super) isolation: Arc<ServerIsolation>,
-    /// Setup with the path on which this thread reaches the directory.
+pub(super) struct NatsServerSupervisor {
+    pub(super) isolation: Arc<PreparedServer>,
+    /// Its `directory` is the path by which this thread reaches the server's directory.
     pub(super) setup: BrokerSetup,
-    pub(super) notes: Arc<Mutex<KeeperNotes>>,
-    pub(super) inbox: Receiver<KeeperOrder>,
+    pub(super) notes: Arc<Mutex<ServerProcessStatus>>,
+    pub(super) inbox: Receiver<SupervisorCommand>,
 }
 
-impl ServerKeeper {
+impl NatsServerSupervisor {
     pub(super) fn run_until_ended(&mut self, ready: &Sender<Result<(), Error>>) {
         match walls::restrict_this_thread(&self.isolation.program(), &self.setup) {
             Ok(None) => {}
@@ -73,15 +73,15 @@ impl ServerKeeper {
         ignore_closed_channel(ready.send(Ok(())));
         loop {
             match self.inbox.recv_timeout(SERVER_CHECK_INTERVAL) {
-                Ok(KeeperOrder::Reload(done)) => {
+                Ok(SupervisorCommand::Reload(done)) => {
                     let asked = child::reload_child_configuration(&child);
                     ignore_closed_channel(
                         done.send(asked.map_err(|error| Error::NotReady(error.to_string()))),
                     );
                 }
                 // The next check notices that the server has ended, and starts it again.
-                Ok(KeeperOrder::Restart) => end_child_process(&mut child, MAX_END_CHECKS),
-                Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(SupervisorCommand::Restart) => end_child_process(&mut child, MAX_END_CHECKS),
+                Ok(SupervisorCommand::End) | Err(RecvTimeoutError::Disconnected) => {
                     return end_child_process(&mut child, MAX_FINAL_CHECKS);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -101,19 +101,19 @@ impl ServerKeeper {
     }
 
     fn report_server_failure(&self, trouble: &str) {
-        lock_notes(&self.notes).troubles.push(self.isolation.replace_internal_paths(trouble));
+        lock_server_status(&self.notes).troubles.push(self.isolation.replace_internal_paths(trouble));
     }
 
-    /// Tries to start the server until that succeeds or an order to end comes.
+    /// Tries to start the server until a start succeeds. Returns `None` if the keeper is ordered to end before that.
     fn restart_until_running(&self) -> Option<Child> {
         let mut pause = FIRST_RESTART_PAUSE;
         loop {
             match self.inbox.recv_timeout(pause) {
-                // The server reads its configuration when it starts.
-                Ok(KeeperOrder::Reload(done)) => ignore_closed_channel(done.send(Ok(()))),
-                Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return None,
-                // A restart that is ordered now happens anyway.
-                Ok(KeeperOrder::Restart) | Err(RecvTimeoutError::Timeout) => {}
+                // The server reads its configuration when it starts, so nothing is left to do.
+                Ok(SupervisorCommand::Reload(done)) => ignore_closed_channel(done.send(Ok(()))),
+                Ok(SupervisorCommand::End) | Err(RecvTimeoutError::Disconnected) => return None,
+                // The server is started now in any case, so an order to restart it changes nothing.
+                Ok(SupervisorCommand::Restart) | Err(RecvTimeoutError::Timeout) => {}
             }
             match self.start_child() {
                 Ok(child) => return Some(child),
@@ -131,7 +131,7 @@ impl ServerKeeper {
         let errors = writer.try_clone().map_err(server_io_error(output.display().to_string()))?;
         // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
         // must live as long as the server.
-        let mut command = self.isolation.server_command();
+        let mut command = self.isolation.build_server_command();
         command.arg("-c").arg(configuration::configuration_path_for_server());
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
         // This comes last: the filter refuses the calls that change the user.
@@ -140,17 +140,17 @@ impl ServerKeeper {
                 "nats-server runs without a filter for system calls: {missing}"
             ));
         }
-        // The log of an earlier start is kept, and only lines after its current end belong to this start. The end is
-        // read before the start, because a server that fails may write its reason before this thread runs again.
+        // The server appends to the log of earlier starts, so only lines after the current end belong to this start.
+        // The length is read now, because a server that fails may write its reason before this thread runs again.
         let before = fs::metadata(self.log_path()).map_or(0, |facts| facts.len());
-        let program = self.isolation.shown_program();
+        let program = self.isolation.program_path_for_messages();
         let mut child =
             command.spawn().map_err(server_io_error(format!("cannot start nats-server `{program}`")))?;
         if let Err(error) = self.wait_until_ready(&mut child, before) {
             end_child_process(&mut child, MAX_FINAL_CHECKS);
             return Err(error);
         }
-        let mut notes = lock_notes(&self.notes);
+        let mut notes = lock_server_status(&self.notes);
         notes.process = child.id();
         notes.starts += 1;
         Ok(child)

@@ -12,19 +12,19 @@ pub const MIN_NATS_SERVER_VERSION: &str = "2.15.2";
 pub const NATS_SERVER_MAJOR_VERSION: u64 = 2;
 
 const NATS_SERVER_PROGRAM: &str = "nats-server";
-/// Directory of the server in a package, an image or a wheel, from the directory of packetrig's own program.
-/// It is not in PATH, so users of the machine still start their own nats-server.
+/// Directory of the server in a package, an image or a wheel, relative to the directory of packetrig's own program. It
+/// is not in PATH, so users of the machine still start their own nats-server.
 const PACKAGED_PROGRAM_DIRECTORY: &str = "../lib/packetrig";
 
-/// Finds the program to use: the given one, or the first suitable one in the directory of the package, in PATH
-/// and in `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the
-/// first one is returned.
+/// Finds the program to use: the given one, or the first one with a supported version in the directory of the package,
+/// in PATH, and in `packetrig/bin` of `$XDG_DATA_HOME` and `~/.local/share`. If none of the programs has a supported
+/// version, the error for the first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
         return check_program_version(&resolve_program_path(program));
     }
     let mut reason = None;
-    for program in candidate_paths().into_iter().filter(|program| program.is_file()) {
+    for program in list_candidate_programs().into_iter().filter(|program| program.is_file()) {
         match check_program_version(&program) {
             Ok(program) => return Ok(program),
             Err(error) => reason = reason.or(Some(error)),
@@ -33,20 +33,21 @@ pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     Err(reason.unwrap_or(Error::Missing))
 }
 
-/// Returns the path of a program. A name without a directory is searched in PATH, as a shell does.
+/// Returns the path of a program. A name without a directory is searched in PATH, as a shell does, and returned
+/// unchanged if PATH does not contain it.
 fn resolve_program_path(program: &Path) -> PathBuf {
     let is_name = program.parent() == Some(Path::new(""));
-    let found = is_name.then(|| paths_in_path(program).into_iter().find(|path| path.is_file()));
+    let found = is_name.then(|| list_paths_in_path_variable(program).into_iter().find(|path| path.is_file()));
     found.flatten().unwrap_or_else(|| program.to_owned())
 }
 
-fn paths_in_path(name: &Path) -> Vec<PathBuf> {
+fn list_paths_in_path_variable(name: &Path) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(name)).collect()
 }
 
-fn candidate_paths() -> Vec<PathBuf> {
-    let in_path = paths_in_path(Path::new(NATS_SERVER_PROGRAM));
+fn list_candidate_programs() -> Vec<PathBuf> {
+    let in_path = list_paths_in_path_variable(Path::new(NATS_SERVER_PROGRAM));
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
     // An empty variable counts as unset (XDG Base Directory Specification).
     let data = std::env::var_os("XDG_DATA_HOME").filter(|data| !data.is_empty()).map(PathBuf::from);
@@ -74,7 +75,7 @@ fn check_program_version(program: &Path) -> Result<PathBuf, Error> {
     Err(Error::Version { program: shown, found: said.rsplit(' ').next().unwrap_or_default().to_owned() })
 }
 
-/// Checks a version line such as `nats-server: v2.15.2`.
+/// Returns true if a version line, such as `nats-server: v2.15.2`, names a supported version.
 fn is_supported_version(said: &str) -> bool {
     let found = said.strip_prefix("nats-server: ").and_then(parse_version);
     // Arrays are compared number by number, so 2.15.10 is newer than 2.15.2.

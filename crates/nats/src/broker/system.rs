@@ -19,7 +19,7 @@ pub(super) fn query_server(
 ) -> Result<Value, String> {
     let server = configuration::reachable_address(setup.listen).to_string();
     let access = ServerAccess::for_server(server, Some(as_whom.clone()));
-    // Callers are synchronous and rare, so each question has its own runtime.
+    // Callers are synchronous and ask rarely, so each question starts its own runtime.
     let runtime = SharedRuntime::start_thread().map_err(|error| error.to_string())?;
     let asking = async move {
         let client =

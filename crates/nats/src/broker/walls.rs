@@ -11,27 +11,28 @@ use packetrig_sys::sandbox::{self, FileRules, MissingProtection, SandboxPolicy, 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Restricts the calling thread and the programs that it starts. Returns the restriction that this
-/// kernel does not support.
+/// Restricts the calling thread and the programs that it starts. Returns the restriction that this kernel does not
+/// support, if there is one.
 pub(super) fn restrict_this_thread(
     program: &Path,
     setup: &BrokerSetup,
 ) -> Result<Option<MissingProtection>, Error> {
-    let walls = sandbox::restrict_thread(&sandbox_policy(program, setup));
+    let walls = sandbox::restrict_thread_with_landlock(&sandbox_policy(program, setup));
     walls.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
 }
 
-/// Restricts the system calls of the server that `command` starts. Returns the restriction that this
-/// kernel does not support.
+/// Restricts the system calls of the server that `command` starts. Returns the restriction that this kernel does not
+/// support, if there is one.
 pub(super) fn restrict_system_calls(command: &mut Command) -> Result<Option<MissingProtection>, Error> {
-    let filter = sandbox::filter_program(command, ThreadClass::ForeignServer);
+    let filter = sandbox::apply_seccomp_to_command(command, ThreadClass::ForeignServer);
     filter.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
 }
 
 fn sandbox_policy(program: &Path, setup: &BrokerSetup) -> SandboxPolicy {
     let port = Some(vec![setup.listen.port()]);
     let mut files = FileRules::system_files();
-    // This rule would allow the directory of the process that starts the server instead of the server's own.
+    // Landlock resolves a path when the rule is made, so `/proc/self` would allow the directory of packetrig's process
+    // and not of the server's.
     files.read.retain(|path| path != Path::new("/proc/self"));
     files.write = vec![setup.directory.clone(), PathBuf::from("/dev/null")];
     // A dynamically linked program is started by a loader, so the loader must be executable too.

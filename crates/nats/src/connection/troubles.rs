@@ -1,5 +1,5 @@
-//! Failures of a connection. They are stored until they are read. Losses of the connection and refusals by the server
-//! end waiting requests at once.
+//! Stores the failures of a connection until the caller reads them. A lost connection, or a refusal by the server, ends
+//! waiting requests at once.
 
 use async_nats::{Event, ServerError};
 use packetrig_fleet::fabric::Error;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 /// Maximum number of failures that are stored until the caller reads them.
 const MAX_STORED_FAILURES: usize = 256;
 
-/// Failures of a connection, until they are taken. Clones share them.
+/// Failures of a connection that nobody has read yet. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionFailures {
     kept: Arc<Mutex<Vec<Error>>>,
@@ -22,11 +22,11 @@ pub(crate) struct ConnectionFailures {
 
 impl ConnectionFailures {
     /// Runs a request. Fails when its connection is lost, because no answer can arrive on the next connection.
-    pub(crate) async fn run_until_lost<T>(
+    pub(crate) async fn run_until_connection_lost<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        // This comes before the request begins, so that a loss right after it is not missed.
+        // The receiver is created before the request begins, so that a loss right after the beginning is not missed.
         let mut losses = self.losses.subscribe();
         tokio::select! {
             answer = request => answer,
@@ -36,7 +36,7 @@ impl ConnectionFailures {
 
     /// Runs a request. Fails when the server refuses something on its connection, because a refused
     /// request gets no answer.
-    pub(crate) async fn run_until_refused<T>(
+    pub(crate) async fn run_until_refusal<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
@@ -60,8 +60,7 @@ impl ConnectionFailures {
 
     pub(crate) fn add_failure(&self, error: Error) {
         let is_refusal = matches!(error, Error::NotPermitted(_));
-        // The error is added before the counter rises: the request that the counter wakes looks for the error
-        // in this list.
+        // The error is added before the counter rises: the counter wakes requests, which then look for the error.
         self.push_bounded(error);
         if is_refusal {
             self.refusals.send_modify(|count| *count += 1);
@@ -101,9 +100,8 @@ impl ConnectionFailures {
     pub(super) fn on_event(&self, event: &Event) {
         match event {
             Event::Connected => {}
-            // This event is the only sign of a refused subject: `publish` still returns Ok, and a request
-            // gets no answer.
-            Event::ServerError(ServerError::Other(text)) => self.add_failure(permission_error(text)),
+            // This event is the only sign of a refused subject: `publish` returns Ok, and a request gets no answer.
+            Event::ServerError(ServerError::Other(text)) => self.add_failure(parse_permission_error(text)),
             Event::ServerError(ServerError::AuthorizationViolation) => {
                 let why = "this user may not connect to the message server";
                 self.add_failure(Error::NotPermitted(why.to_owned()));
@@ -119,7 +117,7 @@ impl ConnectionFailures {
 }
 
 /// Parses a server error like `Permissions Violation for Publish to "subject"`.
-fn permission_error(text: &str) -> Error {
+fn parse_permission_error(text: &str) -> Error {
     match text.split('"').nth(1) {
         Some(subject) if text.to_ascii_lowercase().contains("permissions violation") => {
             Error::NotPermitted(subject.to_owned())
@@ -134,12 +132,13 @@ mod tests {
 
     #[test]
     fn a_violation_becomes_the_subject() {
-        let publish = permission_error("Permissions Violation for Publish to \"res.r.b\"");
+        let publish = parse_permission_error("Permissions Violation for Publish to \"res.r.b\"");
         assert_eq!(publish, Error::NotPermitted("res.r.b".into()));
-        let listen =
-            permission_error("Permissions Violation for Subscription to \"cmd.node.b\" using queue \"q\"");
+        let listen = parse_permission_error(
+            "Permissions Violation for Subscription to \"cmd.node.b\" using queue \"q\"",
+        );
         assert_eq!(listen, Error::NotPermitted("cmd.node.b".into()));
-        assert_eq!(permission_error("stale connection"), Error::Down("stale connection".into()));
+        assert_eq!(parse_permission_error("stale connection"), Error::Down("stale connection".into()));
     }
 
     #[test]
@@ -147,8 +146,12 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let troubles = ConnectionFailures::default();
         troubles.on_event(&Event::Disconnected);
-        assert_eq!(runtime.block_on(troubles.run_until_lost(async { Ok(7) })), Ok(7), "an earlier loss");
-        let answered = runtime.block_on(troubles.run_until_lost(async {
+        assert_eq!(
+            runtime.block_on(troubles.run_until_connection_lost(async { Ok(7) })),
+            Ok(7),
+            "an earlier loss"
+        );
+        let answered = runtime.block_on(troubles.run_until_connection_lost(async {
             troubles.on_event(&Event::Disconnected);
             std::future::pending::<Result<(), Error>>().await
         }));

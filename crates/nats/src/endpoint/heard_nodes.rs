@@ -3,7 +3,7 @@
 //!
 //! Invariant: after `listen_to` returns, the server handles the subscriptions before any message that is posted later.
 
-use super::listening::{EndpointListener, MessageQueueSenders, run_letter_task, run_telemetry_task};
+use super::listening::{ListeningTaskContext, MessageQueueSenders, run_letter_task, run_telemetry_task};
 use crate::runtime::SharedRuntime;
 use crate::subject;
 use packetrig_fleet::fabric::Error;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Time within which the subscriptions must find space in the send queue of the connection.
+/// Time within which the send queue of the connection must have space for the subscriptions.
 const SUBSCRIPTION_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Nodes from which an endpoint accepts messages. Clones share the set.
@@ -42,7 +42,7 @@ impl AcceptedNodes {
 
 #[derive(Debug)]
 pub(super) struct NodeSubscriptions {
-    listener: EndpointListener,
+    listener: ListeningTaskContext,
     feeds: MessageQueueSenders,
     tasks: BTreeMap<NodeName, [JoinHandle<()>; 2]>,
 }
@@ -56,7 +56,7 @@ impl Drop for NodeSubscriptions {
 }
 
 impl NodeSubscriptions {
-    pub(super) const fn new(listener: EndpointListener, feeds: MessageQueueSenders) -> Self {
+    pub(super) const fn new(listener: ListeningTaskContext, feeds: MessageQueueSenders) -> Self {
         Self { listener, feeds, tasks: BTreeMap::new() }
     }
 
@@ -91,7 +91,7 @@ impl NodeSubscriptions {
 }
 
 async fn subscribe_to_nodes(
-    listener: EndpointListener,
+    listener: ListeningTaskContext,
     feeds: MessageQueueSenders,
     nodes: Vec<NodeName>,
 ) -> Result<Vec<(NodeName, [JoinHandle<()>; 2])>, Error> {

@@ -15,19 +15,19 @@ const HELLO_PERIOD_NS: u64 = 1_000_000_000 / HELLOS_PER_SECOND;
 /// Once this many nodes are remembered, silent nodes are forgotten.
 const MAX_REMEMBERED_NODES: usize = 4096;
 
-/// The allowances of all nodes. Clones share them.
+/// Token buckets for the hellos of all nodes. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HelloAllowance {
-    /// Time at which each node has its full allowance again.
+pub(super) struct HelloRateLimiter {
+    /// Time at which the token bucket of each node is full again.
     whole_at: Arc<Mutex<BTreeMap<NodeName, u64>>>,
 }
 
-impl HelloAllowance {
-    /// Takes one hello of this node from its allowance; false if the allowance is used up.
+impl HelloRateLimiter {
+    /// Takes one token from the bucket of this node; false if the bucket is empty, so the hello must be dropped.
     pub(super) fn try_take_hello(&self, node: NodeName, now_ns: u64) -> bool {
         let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
         if whole_at.len() >= MAX_REMEMBERED_NODES {
-            // A node whose allowance is full again has the same state as an unknown one.
+            // A full bucket need not be stored: a node without an entry starts with a full one.
             whole_at.retain(|_, at| *at > now_ns);
         }
         // The token bucket is stored as the time at which it is full, so no counter has to be refilled.
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_node_uses_up_its_own_hellos_only() {
-        let allowance = HelloAllowance::default();
+        let allowance = HelloRateLimiter::default();
         let take = |node: &str, at| allowance.try_take_hello(NodeName(node.into()), at);
         let taken = (0..1000).filter(|_| take("a", 0)).count() as u64;
         assert_eq!(taken, MAX_HELLO_BURST);
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn silent_nodes_are_forgotten() {
-        let allowance = HelloAllowance::default();
+        let allowance = HelloRateLimiter::default();
         for number in 0..3 * MAX_REMEMBERED_NODES as u64 {
             assert!(allowance.try_take_hello(NodeName(format!("n{number}")), number * HELLO_PERIOD_NS * 2));
         }

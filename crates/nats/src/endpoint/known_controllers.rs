@@ -1,9 +1,9 @@
 //! Selects the instance of a controller for which a node seals a letter, if several controllers send to the node.
 //!
 //! A letter about a run is for the controller that commanded the run. The answer to a roll call is for the
-//! controller that made it. All other hellos are for the controller that leads the node. If that controller is not
-//! known, the letter is for the controller that sent the last message. A session is the instance number of a
-//! controller.
+//! controller that sent the roll call. All other hellos are for the controller that leads the node. If the node has
+//! heard of no such controller, the letter is for the controller that sent the last message. A session is the
+//! instance number of a controller.
 //!
 //! Invariant: a roll call does not change the leader.
 
@@ -37,7 +37,7 @@ fn find_session_number<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Opti
 }
 
 impl KnownControllers {
-    /// Records that this instance of a controller sent that message.
+    /// Records that the controller with this instance number sent the message `body`.
     pub(super) fn on_message(&mut self, session: u64, body: &MessageBody) {
         self.last = session;
         match body {
@@ -71,8 +71,7 @@ impl KnownControllers {
             },
             MessageBody::RollCall(_) | MessageBody::Stored(_) => None,
         };
-        // No controller is known for this message. The controller that sent the last message is the most likely
-        // addressee.
+        // Without a record of the right controller, the one that sent the last message is the most likely addressee.
         found.unwrap_or(self.last)
     }
 }

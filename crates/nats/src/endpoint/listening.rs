@@ -1,7 +1,7 @@
 //! The tasks of an endpoint: each task reads one subscription into a queue.
 //!
-//! Invariant: a letter that the server delivered reaches the queue, within the quota of its node. Lost telemetry is
-//! counted, even if it was lost before it arrived here, because its sender numbers it.
+//! Invariant: a genuine letter that the server delivered reaches the queue, unless the quota of its node is used up.
+//! Lost telemetry is counted, even if it was lost on the network, because its sender numbers it.
 
 use super::heard_nodes::AcceptedNodes;
 use super::place::{
@@ -31,26 +31,26 @@ pub(super) struct MessageQueueSenders {
     pub(super) telemetry_quota: NodeQuota,
 }
 
-/// A node that has not received a letter of this controller yet, and its instance.
-pub(super) type NodeToCall = (NodeName, u64);
+/// A node that seals its letters for another controller, and its instance number.
+pub(super) type NodeNeedingRollCall = (NodeName, u64);
 
 /// State that a task needs in addition to its subscription and its queue.
 #[derive(Clone, Debug)]
-pub(super) struct EndpointListener {
+pub(super) struct ListeningTaskContext {
     pub(super) own: EndpointState,
     pub(super) gate: NodeLetterGate,
     pub(super) heard: AcceptedNodes,
-    pub(super) nodes_to_call: Sender<NodeToCall>,
+    pub(super) nodes_to_call: Sender<NodeNeedingRollCall>,
 }
 
-impl EndpointListener {
-    /// Checks the seal of a message, and the limits for hellos. Returns whether the message may be
-    /// queued; reports a refusal.
+impl ListeningTaskContext {
+    /// Checks the seal of a message, and the limits for hellos. Returns true if the message may be queued. A refusal is
+    /// counted and reported, unless the message is for another controller.
     pub(super) fn admits_message(&self, message: &Message) -> bool {
         match self.gate.check_message(message) {
             Ok(()) => return true,
-            // The letter is correct, but sealed for another controller. If this controller leads the node, it sends a
-            // roll call, and the node sends the letter again. Other nodes write to their own controller.
+            // The letter is correct, but sealed for another controller. If this controller listens to the node, it
+            // sends a roll call, and the node sends the letter again. Other nodes belong to the other controller.
             Err(LetterRefusal::OtherController) => {
                 if let (Some(node), Some(life)) =
                     (publishing_node(&message.subject), sender_incarnation(message))
@@ -93,7 +93,7 @@ impl Drop for ListeningTasks {
 impl ListeningTasks {
     /// Subscribes, starts the tasks, and checks that the server has the subscriptions and that the name is free.
     pub(super) async fn start_listening(
-        listener: &EndpointListener,
+        listener: &ListeningTaskContext,
         feeds: &MessageQueueSenders,
     ) -> Result<Self, Error> {
         let own = &listener.own;
@@ -120,7 +120,7 @@ impl ListeningTasks {
         let heard = if own.is_controller() { "*" } else { name };
         let presence = own.subscribe_to(&subject::presence_subject(heard)).await?;
         let (echo, proof) = tokio::sync::oneshot::channel();
-        // The task is spawned before the claim, because this task reads the claim's echo.
+        // The task is spawned before the claim, because it reads the claim when the server sends it back.
         tasks.spawn(run_presence_task(own.clone(), presence, echo));
         own.claim_endpoint_name(proof).await?;
         own.announce_presence().await?;
@@ -133,7 +133,7 @@ impl ListeningTasks {
 }
 
 pub(super) async fn run_letter_task(
-    listener: EndpointListener,
+    listener: ListeningTaskContext,
     mut subscriber: Subscriber,
     feeds: MessageQueueSenders,
 ) {
@@ -159,7 +159,7 @@ pub(super) async fn run_letter_task(
 }
 
 pub(super) async fn run_telemetry_task(
-    listener: EndpointListener,
+    listener: ListeningTaskContext,
     mut subscriber: Subscriber,
     feeds: MessageQueueSenders,
 ) {
@@ -168,14 +168,14 @@ pub(super) async fn run_telemetry_task(
         if !listener.admits_message(&message) {
             continue;
         }
-        // The loss is counted after the seal was checked: a forged number must not count as a loss.
+        // Losses are counted after the seal was checked, because a forged number could feign a loss.
         let lost = numbers.count_lost_samples_before(&message);
         let is_queued = feeds.telemetry_quota.reserve_quota(&message) && queue_telemetry(&feeds, message);
         listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
     }
 }
 
-/// Queues a sample; false if the queue that all nodes share is full.
+/// Queues a sample. Returns false if the queue, which all nodes share, is full; then the sample is dropped.
 fn queue_telemetry(feeds: &MessageQueueSenders, sample: Message) -> bool {
     feeds
         .telemetry
@@ -195,8 +195,8 @@ struct NextSampleNumber {
 }
 
 impl NextSampleNumbers {
-    /// Counts the samples of this sender that were lost since its previous one, on the network or in
-    /// a queue of async-nats.
+    /// Counts the samples that were lost between the previous message of this sender and `message`, on the network or
+    /// in a queue of async-nats.
     fn count_lost_samples_before(&mut self, message: &Message) -> u64 {
         let Some(sample) = SampleNumber::from_message(message) else { return 0 };
         let number = sample.number.saturating_add(1);
@@ -244,7 +244,7 @@ async fn run_presence_task(
         match header_value(&message, QUESTION_HEADER) {
             Some(NAME_CLAIM_WORD) if is_own_name && is_echo => {
                 if let Some(echo) = echo.take() {
-                    // If the claim was given up, the receiver is gone.
+                    // The send fails only if the endpoint has stopped waiting for its claim.
                     _ = echo.send(());
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! A question is a message with a word in a header and no body.
 //!
-//! Invariant: of two endpoints with the same name, at most one gets the name, if both answer claims in time.
+//! Invariant: if two endpoints claim the same name, at most one gets it, provided that both answer claims in time.
 
 use crate::connection::ConnectionFailures;
 use crate::seal::OVERTAKEN_MESSAGE_REASON;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Time within which the server must confirm the subscriptions.
+/// Time within which the server must send back a claim, which confirms the subscriptions.
 pub(super) const SUBSCRIPTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time within which another endpoint with the same name must answer a claim.
 const NAME_CLAIM_TIMEOUT: Duration = Duration::from_millis(200);
@@ -34,10 +34,11 @@ pub(super) const INSTANCE_QUESTION_WORD: &str = "there";
 pub(super) const NAME_IN_USE_WORD: &str = "here";
 /// Header with the instance of the sending endpoint, a random number from `join_fabric`.
 const INSTANCE_HEADER: &str = "Packetrig-Place";
-/// Header with the number of samples, or hellos, that this instance of the endpoint posted before this one.
+/// Header with the number of samples (in a hello: of hellos) that this instance of the endpoint
+/// sent before this message.
 pub(super) const SEQUENCE_NUMBER_HEADER: &str = "Packetrig-Number";
 
-/// State that the tasks of an endpoint share with it.
+/// State that an endpoint shares with its tasks.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointState {
     pub(super) name: NodeName,
@@ -47,18 +48,18 @@ pub(super) struct EndpointState {
     /// Random number that distinguishes this start of the endpoint from earlier ones, and from other processes
     /// with the same name.
     pub(super) incarnation: u64,
-    /// True once the endpoint holds its name.
+    /// True once the endpoint holds its name, and answers claims of other endpoints with [`NAME_IN_USE_WORD`].
     pub(super) settled: Arc<AtomicBool>,
     /// True once the endpoint has given up its name.
     pub(super) left: Arc<AtomicBool>,
-    /// Number of messages that found no space in a queue or were lost on the way.
+    /// Number of messages that found no space in a queue, and of samples that were lost on the network.
     pub(super) dropped: Arc<AtomicU64>,
     /// Number of refused messages, see [`Self::refuse_message`].
     pub(super) refused: Arc<AtomicU64>,
     pub(super) troubles: ConnectionFailures,
     /// Number of faults of each node, see [`Self::report_fault`].
     pub(super) faults: Arc<Mutex<BTreeMap<NodeName, u64>>>,
-    /// Nodes that sent a message, with their instances.
+    /// Nodes that sent a message or announced themselves, with their instance numbers.
     pub(super) known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
     /// Notified whenever `known` changes.
     pub(super) known_changed: Arc<Notify>,
@@ -69,7 +70,7 @@ impl EndpointState {
         self.name.is_controller()
     }
 
-    /// True for a controller with its own number, which is one among several.
+    /// True for a controller with its own name (`controller-…`), which may be one among several controllers of a fleet.
     pub(super) fn is_one_of_several_controllers(&self) -> bool {
         self.is_controller() && self.name != NodeName::controller()
     }
@@ -78,7 +79,7 @@ impl EndpointState {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts and reports a refused message. A message that arrived out of order is only counted,
+    /// Counts and reports a refused message. A message that a later one has overtaken is only counted,
     /// because it is genuine.
     pub(super) fn refuse_message(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -87,8 +88,8 @@ impl EndpointState {
         }
     }
 
-    /// Reports a fault of a message. A controller reports only the first, the tenth, the hundredth fault of a node and
-    /// so on, because there may be very many, and each report becomes a line in the output of its run.
+    /// Reports a message that was refused or dropped. A controller reports only the first, tenth, hundredth (and so on)
+    /// such message of a node: there may be very many, and each report becomes a line in the output of the run.
     pub(super) fn report_fault(&self, message: &Message, why: &str) {
         let subject = &message.subject;
         if !self.is_controller() {
@@ -100,7 +101,7 @@ impl EndpointState {
         *count = count.saturating_add(1);
         // True for 1, 10, 100 and so on. `count` is at least 1, so it has a logarithm.
         if 10_u64.checked_pow(count.ilog10()) == Some(*count) {
-            let text = format!("{subject}: {why} (refused message number {count} of that node)");
+            let text = format!("{subject}: {why} (refused or dropped message number {count} of that node)");
             self.troubles.add_failure(Error::NotPermitted(text));
         }
     }
@@ -119,7 +120,7 @@ impl EndpointState {
     pub(super) async fn wait_for_instance_of(&self, node: &NodeName) -> u64 {
         loop {
             let mut changed = pin!(self.known_changed.notified());
-            // The wait is enabled before the check, so that no change between check and wait is missed.
+            // The notification is enabled before the check, so that a change between check and wait is not missed.
             changed.as_mut().enable();
             if let Some(place) = self.lock_known().get(node) {
                 return *place;
@@ -174,8 +175,8 @@ impl EndpointState {
         let inbox = self.client.new_inbox();
         // The inbox is subscribed before the question is sent: an answer may come at once.
         let mut answers = self.subscribe_to(&inbox).await?;
-        // The question comes back on this endpoint's own subscription. The server handles messages in order, so by
-        // then it has accepted or refused all subscriptions.
+        // The claim comes back on this endpoint's own subscription. The server handles messages in order, so when the
+        // claim comes back, the server has accepted or refused all subscriptions.
         self.send_question(subject::presence_subject(&self.name.0), NAME_CLAIM_WORD, Some(inbox)).await?;
         let proven = tokio::time::timeout(SUBSCRIPTION_TIMEOUT, self.await_claim_echo(echo)).await;
         proven.unwrap_or_else(|_| {
@@ -195,7 +196,8 @@ impl EndpointState {
             // A closed inbox is not an answer, so only the timeout below ends the wait.
             std::future::pending::<()>().await;
         };
-        // Silence means that the name is free, or that its holder is cut off (see `Fabric::open_endpoint`).
+        // No answer means that the name is free, or that its holder cannot reach
+        // the server (see `Fabric::open_endpoint`).
         match tokio::time::timeout(NAME_CLAIM_TIMEOUT, taken).await {
             Ok(()) => Err(Error::Taken(self.name.clone())),
             Err(_) => Ok(()),
@@ -218,7 +220,7 @@ impl EndpointState {
         }
     }
 
-    /// Marks the name as taken by this endpoint, and announces this instance to the controller.
+    /// Makes later claims of the name fail. A node, or a fleet's only controller, also announces its instance.
     pub(super) async fn announce_presence(&self) -> Result<(), Error> {
         // From now on a claim of this name is answered with `NAME_IN_USE_WORD`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);
@@ -228,7 +230,7 @@ impl EndpointState {
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
     }
 
-    /// Announces the endpoint again, because the controller requested it.
+    /// Announces the endpoint again, because the controller requested it. Does nothing after the endpoint has left.
     pub(super) async fn repeat_announcement(&self) {
         if self.left.load(Ordering::Acquire) {
             return;
@@ -248,7 +250,7 @@ impl EndpointState {
         let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
             return;
         };
-        // A leaving endpoint must let another one take its name.
+        // Another endpoint may take the name of an endpoint that leaves.
         if self.left.load(Ordering::Acquire) {
             return;
         }

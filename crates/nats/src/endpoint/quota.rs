@@ -8,7 +8,7 @@ use async_nats::Message;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Waiting messages of each node. Clones share the counts.
+/// Counts the waiting messages of each node and limits them. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct NodeQuota {
     /// Maximum number of waiting messages of one node.
@@ -39,7 +39,7 @@ impl NodeQuota {
     }
 
     pub(super) fn for_telemetry() -> Self {
-        // A small limit: counters and hellos are short, and the next one repeats the values.
+        // The limit is small: counters and hellos are short, and the next counter or hello repeats the values.
         Self { messages: 256, bytes: 2 << 20, waiting: Arc::default() }
     }
 
@@ -60,7 +60,7 @@ impl NodeQuota {
         true
     }
 
-    /// Releases the space of a message that was read.
+    /// Releases the space that [`Self::reserve_quota`] reserved for a message.
     pub(super) fn release_quota(&self, message: &Message) {
         let mut all = self.lock_waiting();
         if let Some(waiting) = all.get_mut(publisher_subject_token(message)) {

@@ -7,7 +7,7 @@
 //!
 //! Invariant: a node that floods its subject delays the leases of other nodes by at most one reconnection.
 
-use super::listening::EndpointListener;
+use super::listening::ListeningTaskContext;
 use super::place::EndpointState;
 use super::quota::NodeQuota;
 use crate::runtime::SharedRuntime;
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 /// Maximum number of renewals of one node in a burst. A lease of two seconds needs at least two renewals a second.
 const MAX_RENEWAL_BURST: u64 = 256;
 const MAX_RENEWAL_BURST_BYTES: u64 = 128 << 10;
-/// Average number of renewals per second that are allowed beyond the burst.
+/// Number of renewals per second that a node may send in the long term.
 const RENEWALS_PER_SECOND: u64 = 64;
 const RENEWAL_BYTES_PER_SECOND: u64 = 32 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -45,7 +45,7 @@ pub(super) struct RenewalQueue {
 /// The controller's subscriptions, one for each node that it leads.
 #[derive(Debug)]
 pub(super) struct RenewalSubscriptions {
-    listener: EndpointListener,
+    listener: ListeningTaskContext,
     queue: RenewalQueue,
     tasks: BTreeMap<NodeName, JoinHandle<()>>,
 }
@@ -59,7 +59,7 @@ impl Drop for RenewalSubscriptions {
 }
 
 impl RenewalSubscriptions {
-    pub(super) const fn new(listener: EndpointListener, queue: RenewalQueue) -> Self {
+    pub(super) const fn new(listener: ListeningTaskContext, queue: RenewalQueue) -> Self {
         Self { listener, queue, tasks: BTreeMap::new() }
     }
 
@@ -84,7 +84,7 @@ impl RenewalSubscriptions {
     }
 }
 
-async fn run_renewal_task(listener: EndpointListener, queue: RenewalQueue, node: NodeName) {
+async fn run_renewal_task(listener: ListeningTaskContext, queue: RenewalQueue, node: NodeName) {
     let at = subject::renewal_subject(&node.0);
     let mut muted = FIRST_MUTE_TIME;
     loop {
@@ -104,14 +104,14 @@ async fn run_renewal_task(listener: EndpointListener, queue: RenewalQueue, node:
     }
 }
 
-/// Queues the renewals of a node until the node sends too many, and returns their number then; `None`
-/// if the endpoint closes.
+/// Queues the renewals of a node until the node sends too many. Returns the number of renewals that the node sent;
+/// `None` if the endpoint closes.
 async fn queue_until_flooded(
-    listener: &EndpointListener,
+    listener: &ListeningTaskContext,
     queue: &RenewalQueue,
     subscriber: &mut Subscriber,
 ) -> Option<u64> {
-    let mut budget = RenewalBudget::full_at(monotonic_ns());
+    let mut budget = RenewalRateLimiter::full_at(monotonic_ns());
     let mut count = 0;
     while let Some(message) = subscriber.next().await {
         count += 1;
@@ -138,22 +138,24 @@ async fn unsubscribe_and_reconnect(own: &EndpointState, subscriber: &mut Subscri
     drop(own.leases.force_reconnect().await);
 }
 
-/// The allowance of a node: a token bucket.
+/// Token bucket for the renewals of one node. Each renewal costs one token, and as many bytes as it is long.
 #[derive(Debug)]
-struct RenewalBudget {
+struct RenewalRateLimiter {
     renewals: u64,
     bytes: u64,
     filled_ns: u64,
 }
 
-impl RenewalBudget {
+impl RenewalRateLimiter {
     const fn full_at(now_ns: u64) -> Self {
         Self { renewals: MAX_RENEWAL_BURST, bytes: MAX_RENEWAL_BURST_BYTES, filled_ns: now_ns }
     }
 
-    /// Takes one renewal with this number of bytes from the allowance. Returns false if the allowance is used up.
+    /// Takes one renewal with this number of bytes from the bucket. Returns false if the bucket
+    /// does not contain enough.
     fn try_spend_renewal(&mut self, bytes: u64, now_ns: u64) -> bool {
-        // Only whole seconds count. The lost fraction makes the budget a little smaller, but a lease needs far less.
+        // Only whole seconds refill the bucket. The lost fractions make the budget a little smaller than the constants
+        // say, but a lease needs far less.
         let seconds = now_ns.saturating_sub(self.filled_ns) / SECOND_NS;
         if seconds > 0 {
             self.renewals = MAX_RENEWAL_BURST
@@ -177,13 +179,13 @@ mod tests {
 
     #[test]
     fn renewal_budget_allows_steady_and_refuses_flood() {
-        let mut steady = RenewalBudget::full_at(0);
+        let mut steady = RenewalRateLimiter::full_at(0);
         assert!((0..10_000).all(|number| steady.try_spend_renewal(400, number * SECOND_NS / 20)));
-        let mut flood = RenewalBudget::full_at(0);
+        let mut flood = RenewalRateLimiter::full_at(0);
         assert_eq!((0..10_000).filter(|_| flood.try_spend_renewal(400, 1)).count() as u64, MAX_RENEWAL_BURST);
         assert!(flood.try_spend_renewal(400, 2 * SECOND_NS), "later there is room again");
         assert!(
-            !RenewalBudget::full_at(0).try_spend_renewal(MAX_RENEWAL_BURST_BYTES + 1, 0),
+            !RenewalRateLimiter::full_at(0).try_spend_renewal(MAX_RENEWAL_BURST_BYTES + 1, 0),
             "too long to be a renewal"
         );
     }

@@ -12,14 +12,14 @@ use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Time within which a node must answer a question for its instance.
+/// Time within which a node must answer when the controller asks for its instance.
 const INSTANCE_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which a message waits for space in the send queue of the connection.
 pub(super) const SEND_QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which telemetry waits for space in the send queue.
 const TELEMETRY_SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Counts of the messages that may be dropped. Each carries its number, so the receiver knows which are missing.
+/// Numbers of hellos and samples that were sent. Each message carries its number, so the receiver can count losses.
 #[derive(Debug, Default)]
 pub(super) struct PostedCounts {
     hellos: u64,
@@ -40,7 +40,7 @@ pub(super) struct LetterDestination {
 }
 
 impl NatsEndpoint {
-    /// Posts these bytes as a hello with a genuine seal. This is for tests of controllers with arbitrary bytes.
+    /// Posts these bytes as a hello, with a genuine seal. It is for tests that send arbitrary bytes to a controller.
     pub fn post_as_hello(&mut self, bytes: Vec<u8>) -> Result<(), Error> {
         let body = MessageBody::Hello(Box::default());
         let subject = subject::subject_to_controller(&self.own.name.0, &body);
@@ -69,8 +69,8 @@ impl NatsEndpoint {
         Ok(LetterDestination { subject: subject::command_subject(name), incarnation })
     }
 
-    /// Returns the instance of a node. A node that has sent no message yet is asked on the subject of its letters, and
-    /// answers on its own subject.
+    /// Returns the instance of a node. If the node has sent no message yet, asks it on the subject of its letters; the
+    /// node answers with an announcement on its own subject.
     fn find_or_query_incarnation(&self, to: &NodeName) -> Result<u64, Error> {
         if let Some(incarnation) = self.own.lock_known().get(to) {
             return Ok(*incarnation);
@@ -84,7 +84,8 @@ impl NatsEndpoint {
                 own.client.request_with_headers(subject::command_subject(&node.0), headers, Bytes::new());
             tokio::select! {
                 incarnation = own.wait_for_instance_of(&node) => Ok(incarnation),
-                // No node replies to the question itself. If nobody subscribes to the subject, the server replies.
+                // No node uses the reply subject of the question. The server replies if nobody
+                // subscribes to the subject.
                 Err(error) = question => match error.kind() {
                     RequestErrorKind::NoResponders => Err(Error::Unknown(node)),
                     _ => Err(no_answer_error(&node)),
@@ -136,8 +137,8 @@ impl NatsEndpoint {
         let timeout = if droppable { TELEMETRY_SEND_TIMEOUT } else { SEND_QUEUE_TIMEOUT };
         match done.or_else(|| self.runtime.run_with_timeout(timeout, sending)) {
             Some(Ok(())) => {
-                // Only sent messages use up a number. A message that is dropped here is counted here, so the receiver
-                // must not count it as a gap, too.
+                // Only sent messages use up a number: this endpoint counts a message that it drops, so the receiver
+                // must not count the message as a gap, too.
                 if droppable {
                     *self.posted.counter_of(body) += 1;
                 }

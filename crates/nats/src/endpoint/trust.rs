@@ -1,6 +1,6 @@
 //! Seals of an endpoint: adds seals to its own messages, and checks seals of other members.
 
-use super::hello_allowance::HelloAllowance;
+use super::hello_allowance::HelloRateLimiter;
 use super::known_controllers::KnownControllers;
 use super::place::{header_value, sender_incarnation};
 use crate::letter;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Header with the seal of a letter, see [`crate::seal`].
 const SEAL_HEADER: &str = "Packetrig-Seal";
-const MISSING_SENDER_NAME: LetterRefusal =
+const MISSING_SENDER_REFUSAL: LetterRefusal =
     LetterRefusal::NotGenuine("the subject of the message names no node");
 /// Header with the proof of the highest epoch that the sender has seen.
 const EPOCH_HEADER: &str = "Packetrig-Epoch";
@@ -39,7 +39,7 @@ pub(crate) struct ControllerSeals {
 /// seals. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct NodeLetterGate {
-    hellos: HelloAllowance,
+    hellos: HelloRateLimiter,
     checker: Option<Arc<Mutex<NodeSealChecker>>>,
 }
 
@@ -50,8 +50,8 @@ impl std::fmt::Debug for NodeLetterGate {
 }
 
 impl NodeLetterGate {
-    /// Creates the gate of an endpoint. Only a controller checks messages here; other endpoints accept all. With
-    /// `session`, only messages that are sealed for that instance of the controller pass.
+    /// Creates the gate of an endpoint. Only a controller checks seals here; with the keys of a node, or without keys,
+    /// all seals pass. With `session`, only messages that are sealed for that instance of the controller pass.
     pub(crate) fn new(keys: Option<&SealKeys>, session: Option<u64>) -> Self {
         let checker = match keys {
             Some(SealKeys::Controller { grants, .. }) => {
@@ -59,11 +59,11 @@ impl NodeLetterGate {
             }
             Some(SealKeys::Node { .. }) | None => None,
         };
-        Self { hellos: HelloAllowance::default(), checker }
+        Self { hellos: HelloRateLimiter::default(), checker }
     }
 
-    /// Refuses a hello that is too long, or that exceeds the limit of its node. This comes before the seal is checked,
-    /// because that check takes time.
+    /// Refuses a hello that is too long, or that exceeds the limit of its node. The limits are checked before the seal,
+    /// because checking a seal takes time.
     pub(crate) fn check_hello_limits(&self, message: &Message) -> Result<(), LetterRefusal> {
         if !subject::is_hello_subject(&message.subject) {
             return Ok(());
@@ -71,7 +71,7 @@ impl NodeLetterGate {
         if message.length > MAX_HELLO_BYTES {
             return Err(LetterRefusal::TooMuch("the hello is too long"));
         }
-        let from = subject::publishing_node(&message.subject).ok_or(MISSING_SENDER_NAME)?;
+        let from = subject::publishing_node(&message.subject).ok_or(MISSING_SENDER_REFUSAL)?;
         let is_allowed = self.hellos.try_take_hello(from, monotonic_ns());
         if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("the node sends too many hellos")) }
     }
@@ -87,7 +87,7 @@ impl NodeLetterGate {
         const MISSING_INSTANCE: LetterRefusal =
             LetterRefusal::NotGenuine("the message does not say which instance of the node sent it");
         let Some(checker) = &self.checker else { return Ok(()) };
-        let from = subject::publishing_node(&message.subject).ok_or(MISSING_SENDER_NAME)?;
+        let from = subject::publishing_node(&message.subject).ok_or(MISSING_SENDER_REFUSAL)?;
         let life = sender_incarnation(message).ok_or(MISSING_INSTANCE)?;
         let mut checker = checker.lock().unwrap_or_else(PoisonError::into_inner);
         checker.check_letter(
@@ -167,9 +167,9 @@ impl EndpointSeals {
         Ok(())
     }
 
-    /// Decodes a message, or returns the reason for refusing it. Messages of nodes have
-    /// passed the [`NodeLetterGate`] already.
-    pub(crate) fn decode_authentic(
+    /// Decodes a message, or returns the reason for refusing it. A node also checks the seal here; a controller has
+    /// checked it in the [`NodeLetterGate`].
+    pub(crate) fn check_and_decode_message(
         &mut self,
         own: &NodeName,
         message: &Message,
@@ -179,8 +179,8 @@ impl EndpointSeals {
             let mut envelope = letter::decode_message(bytes)?;
             if let Self::Node(seals) = self {
                 let seal = header_value(message, SEAL_HEADER);
-                // The sender's name in the message proves nothing. The seal proves which instance of a controller sent
-                // it.
+                // The sender's name in the message proves nothing. The seal proves which instance of a
+                // controller sent the message.
                 let session = seals.checker.check_letter(&message.subject, seal, &envelope.body, bytes)?;
                 seals.controllers.on_message(session, &envelope.body);
                 seals.store_proof(message);
@@ -195,8 +195,8 @@ impl EndpointSeals {
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
         {
-            // The epoch must be one that a controller has signed: a node that claims the last epoch would
-            // lock out all controllers.
+            // The epoch must be one that a controller has signed: otherwise a node could claim the largest epoch, above
+            // which no controller can lead.
             hello.epoch = hello.epoch.min(seals.proven_epoch_or_zero(message));
         }
         Ok(envelope)
@@ -214,7 +214,7 @@ impl ControllerSeals {
 impl NodeSeals {
     fn store_proof(&mut self, message: &Message) {
         if let Some(proof) = header_value(message, EPOCH_HEADER) {
-            // If the file cannot be written, the proof is still known in this process.
+            // If the file cannot be written, this process still has the proof in memory.
             drop(self.proofs.store_proof(proof));
         }
     }

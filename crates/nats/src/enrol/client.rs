@@ -19,19 +19,19 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
-/// The membership that a node stores; its file is readable by its owner only.
+/// Membership of a node in a fleet. The node stores it in a file that only the file's owner can read.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetMembership {
     /// Name of the node.
     pub name: NodeName,
     /// Addresses of the message servers, `host:port`, separated by commas.
     pub address: String,
-    /// Fingerprint of the authority.
+    /// Fingerprint of the authority's certificate.
     pub fleet: String,
     certificate: String,
     key: String,
@@ -67,7 +67,7 @@ impl std::fmt::Debug for FleetMembership {
     }
 }
 
-/// Writes a file that only its owner can read. The file is on the disk when this returns.
+/// Writes a file that only its owner can read. The file is on the disk when this function returns.
 fn write_private_file(file: &Path, text: &str) -> Result<(), Error> {
     packetrig_sys::private_files::replace_file(file, text).map_err(network_error(file.display().to_string()))
 }
@@ -130,6 +130,13 @@ impl FleetMembership {
     }
 }
 
+fn damaged_key_error(file: &Path) -> Error {
+    Error::Here(format!(
+        "the key file {} is damaged; remove it to join with a new key (if the fleet has admitted the old key, the node needs a new name)",
+        file.display()
+    ))
+}
+
 fn damaged_membership_error() -> Error {
     Error::Here("the membership file of this node is damaged; join the fleet again".to_owned())
 }
@@ -149,20 +156,24 @@ impl NodeKey {
         KeyPair::generate().map(Self).map_err(|error| Error::Here(error.to_string()))
     }
 
-    /// The key of a membership.
+    /// Returns the key that `membership` contains.
     pub fn from_membership(membership: &FleetMembership) -> Result<Self, Error> {
         KeyPair::from_pem(&membership.key).map(Self).map_err(|error| Error::Here(error.to_string()))
     }
 
-    /// Loads the key from `file`. If it is missing or cannot be read, a new key is created and stored there first.
+    /// Loads the key from `file`. If the file does not exist, a new key is created and stored there first. A
+    /// file that cannot be read is not replaced: the authority may have admitted its key already, and the name
+    /// stays with that key.
     pub fn load_or_create(file: &Path) -> Result<Self, Error> {
-        let kept = fs::read_to_string(file).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
-        if let Some(key) = kept {
-            return Ok(Self(key));
+        match fs::read_to_string(file) {
+            Ok(pem) => KeyPair::from_pem(&pem).map(Self).map_err(|_| damaged_key_error(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = Self::generate()?;
+                write_private_file(file, &key.0.serialize_pem())?;
+                Ok(key)
+            }
+            Err(error) => Err(network_error(format!("cannot read the key file {}", file.display()))(error)),
         }
-        let key = Self::generate()?;
-        write_private_file(file, &key.0.serialize_pem())?;
-        Ok(key)
     }
 }
 
@@ -300,17 +311,26 @@ fn exchange_messages(line: &JoinLine, asker: &CertificateRequester<'_>) -> Resul
     write_message(&mut stream, &question).and_then(|()| read_message(&mut stream)).map_err(failed)
 }
 
-fn connection_failure(line: &JoinLine, error: std::io::Error) -> Error {
+fn connection_failure(line: &JoinLine, error: io::Error) -> Error {
+    use CertificateError as E;
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    if matches!(inner, Some(rustls::Error::InvalidCertificate(_))) {
-        Error::Stranger(line.enrol.clone())
-    } else {
-        network_error(line.enrol.clone())(error)
-    }
+    let Some(rustls::Error::InvalidCertificate(cause)) = inner else {
+        return network_error(line.enrol.clone())(error);
+    };
+    // `FingerprintVerifier` checks the authority first, so these causes concern a certificate of this fleet.
+    let reason = match cause {
+        E::Expired | E::ExpiredContext { .. } => "it has expired, or the clock of this machine is ahead",
+        E::NotValidYet | E::NotValidYetContext { .. } => {
+            "it is not valid yet, so the clock of this machine is behind, or that of the server is ahead"
+        }
+        E::NotValidForName | E::NotValidForNameContext { .. } => "it was issued for another address",
+        _ => return Error::Stranger(line.enrol.clone()),
+    };
+    Error::Certificate { address: line.enrol.clone(), reason }
 }
 
 fn connect_to(address: &str) -> Result<TcpStream, Error> {
-    let mut connected = Err(std::io::ErrorKind::AddrNotAvailable.into());
+    let mut connected = Err(io::ErrorKind::AddrNotAvailable.into());
     // All addresses of a name are tried: the server may not listen at its IPv6 address, for example.
     for address in address.to_socket_addrs().map_err(network_error(address))? {
         connected = TcpStream::connect_timeout(&address, ENROL_STEP_TIMEOUT);
@@ -379,5 +399,28 @@ impl ServerCertVerifier for FingerprintVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_certificate_names_its_cause() {
+        let line = JoinLine {
+            address: "10.0.0.1:4222".into(),
+            enrol: "10.0.0.1:4223".into(),
+            authority: "ab".repeat(32),
+            secret: JoinSecret("00".repeat(16)),
+        };
+        let cause = |cause| {
+            let inner = rustls::Error::InvalidCertificate(cause);
+            connection_failure(&line, io::Error::new(io::ErrorKind::InvalidData, inner)).to_string()
+        };
+        assert!(cause(CertificateError::Expired).contains("10.0.0.1:4223 cannot be used: it has expired"));
+        assert!(cause(CertificateError::NotValidYet).contains("not valid yet"));
+        assert!(cause(CertificateError::NotValidForName).contains("another address"));
+        assert!(cause(CertificateError::UnknownIssuer).contains("could not prove that it belongs"));
     }
 }

@@ -21,7 +21,7 @@ impl DeadlineStream {
         own
     }
 
-    /// Sets the deadline of the next step.
+    /// Sets a new deadline, `within` from now.
     pub(super) fn restart_deadline(&mut self, within: Duration) {
         self.until_ns = deadline_ns(within);
     }
@@ -36,7 +36,7 @@ impl DeadlineStream {
 
 impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The remaining time shrinks with each read, so it is set each time.
+        // The remaining time shrinks with each read, so the timeout is set before each read.
         self.stream.set_read_timeout(self.time_left()?)?;
         self.stream.read(buffer)
     }

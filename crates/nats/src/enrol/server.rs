@@ -99,8 +99,8 @@ impl EnrolServer {
     }
 }
 
-/// Builds the join line for a node's owner. The node must be able to reach both addresses. Addresses of a cluster
-/// are joined by commas.
+/// Builds the join line for a node's owner. `address` is that of the message server (of a cluster: all addresses,
+/// separated by commas), `enrol` that of the enrolment server. The node must be able to reach both.
 pub fn build_join_line(
     authority: &FleetAuthority,
     address: String,
@@ -205,7 +205,7 @@ impl EnrolService {
         if question.is_renewal {
             return match self.authority.renew_certificate(&name, &keys, now) {
                 Ok(renewed) => Ok(EnrolAnswer::Admitted(renewed)),
-                // A node that is refused a renewal takes it that the operator has removed it, and ends.
+                // A node whose renewal is refused assumes that the operator has removed it from the fleet, and ends.
                 Err(error @ (AuthorityError::Unknown(_) | AuthorityError::Name(_))) => Err(error.to_string()),
                 Err(error) => Ok(EnrolAnswer::Later(error.to_string())),
             };

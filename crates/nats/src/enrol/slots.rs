@@ -89,7 +89,7 @@ impl HeldConnections {
     /// Makes sure that there is a slot for a connection of this network: closes a silent connection if necessary.
     /// Returns false if none can be closed.
     fn make_room_for_connection(&mut self, network: IpAddr) -> bool {
-        // The threads of evicted connections take a moment to end.
+        // An evicted connection stays in the list until its thread has ended, so the list may be longer than the limit.
         if self.held.len() >= 2 * MAX_ENROL_CONNECTIONS {
             return false;
         }

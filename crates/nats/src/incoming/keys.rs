@@ -26,8 +26,8 @@ pub(super) enum SegmentRefusal {
 impl NodeKeys {
     /// Returns the ID of the segment, if its node has sealed it and its subject matches the ID.
     pub(super) fn verify_segment(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
-        let NamedSegment { id, json } =
-            NamedSegment::from_message(message).ok_or(SegmentRefusal::NotGenuine)?;
+        let SegmentIdHeader { id, json } =
+            SegmentIdHeader::from_message(message).ok_or(SegmentRefusal::NotGenuine)?;
         let Some(keys) = &self.0 else { return Ok(id) };
         let key = keys(&id.node).map_err(SegmentRefusal::Later)?.ok_or(SegmentRefusal::NotGenuine)?;
         let headers = message.headers.as_ref();
@@ -41,13 +41,13 @@ impl NodeKeys {
 }
 
 /// The ID in the header of a segment.
-struct NamedSegment<'a> {
+struct SegmentIdHeader<'a> {
     id: SegmentId,
     /// The ID as it was sent, because the seal covers these bytes.
     json: &'a str,
 }
 
-impl<'a> NamedSegment<'a> {
+impl<'a> SegmentIdHeader<'a> {
     /// Reads the ID; `None` if there is none, or if it does not match the subject. The server has checked that the
     /// node in the subject is the sender.
     fn from_message(message: &'a Message) -> Option<Self> {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of runs of one node with waiting results. Only a faulty or hostile node has more.
 const MAX_RUNS_PER_NODE: usize = 1024;
-/// Maximum number of orders to the server that are in flight at a time.
+/// Maximum number of requests to remove segments that are in flight at a time.
 const MAX_ORDERS_IN_FLIGHT: usize = 16;
 
 /// The contents of the stream.
@@ -60,8 +60,8 @@ impl ReaderConnection {
         Ok(listing)
     }
 
-    /// Removes all segments of these nodes up to the number `last` of the stream. Genuine segments are still in the
-    /// spools of the nodes. Returns how many were removed, by node.
+    /// Removes all segments of these nodes up to the sequence number `last` of the stream. The nodes still have genuine
+    /// segments in their spools. Returns the number of removed segments of each node.
     async fn remove_segments_of_nodes(
         &self,
         stream: &Stream,
@@ -73,7 +73,7 @@ impl ReaderConnection {
             for subjects in
                 [subject::all_segment_subjects(&node.0), subject::malformed_segment_subject(&node.0)]
             {
-                // After a failure these segments remain, and the next listing finds them again.
+                // After a failure the segments remain, and the next listing finds and removes them.
                 removed += purge_subjects(stream, subjects, last).await.unwrap_or(0);
             }
             (node, removed)
@@ -85,7 +85,7 @@ impl ReaderConnection {
     /// Removes the waiting segments of these runs, and returns how many there were.
     pub(super) async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
         let stream = &self.get_or_create_stream().await?;
-        // Segments that arrive after this are not removed.
+        // Segments that arrive after this point are not removed.
         let last = stream.cached_info().state.last_sequence;
         let removals =
             runs.into_iter().map(|run| purge_subjects(stream, subject::segment_subject(&run, "*"), last));
@@ -94,9 +94,9 @@ impl ReaderConnection {
     }
 }
 
-/// Removes the messages on these subjects up to the number `last` of the stream, and returns how many there were.
+/// Removes the messages on these subjects up to the sequence number `last` of the stream. Returns their number.
 async fn purge_subjects(stream: &Stream, subjects: String, last: u64) -> Result<u64, Error> {
-    // The server removes the messages below the given number, so the last one needs one more.
+    // The server removes the messages below the given number, so the number after `last` is given.
     let removed = stream.purge().filter(subjects).sequence(last.saturating_add(1)).await;
     removed.map(|removed| removed.purged).map_err(unanswered_error)
 }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// Maximum number of deliveries of a run that are fetched ahead, 16 MiB at most.
+/// Maximum number of deliveries of a run that are fetched in advance. Segments of 512 KiB make 16 MiB.
 const MAX_PREFETCHED_DELIVERIES: usize = 32;
-/// Maximum number of deliveries that wait for their confirmation.
+/// Maximum number of unconfirmed deliveries of a run. The server delivers no more until some are confirmed.
 const MAX_UNCONFIRMED_DELIVERIES: i64 = 4096;
 /// Time after which the server removes a consumer that is not used.
 const UNUSED_CONSUMER_LIFETIME: Duration = Duration::from_hours(24);
@@ -54,8 +54,8 @@ impl ReaderConnection {
         ahead.heartbeat(ATTEMPT_TIMEOUT).messages().await.map_err(unanswered_error)
     }
 
-    /// Passes on the segments of a run until the reader is gone. After a failure of the server it continues; a lost
-    /// store is created again.
+    /// Sends the segments of a run to `arrivals` until the receiver is dropped. After a failure it tries again; if the
+    /// server has lost the stream, it creates the stream again.
     pub(super) async fn read_until_stopped(
         self: Arc<Self>,
         run: String,
@@ -69,7 +69,8 @@ impl ReaderConnection {
                 Ok(RunReadEnd::StreamEnded) => {}
                 Err(error) => {
                     failures += 1;
-                    // A single failure may be a restart of the server, and later failures add nothing new.
+                    // The first failure may be only a restart of the server, and the third and later
+                    // ones add nothing new.
                     if failures == REPORTED_FAILURES_IN_A_ROW {
                         troubles.add_failure(error);
                     }
@@ -80,7 +81,7 @@ impl ReaderConnection {
         }
     }
 
-    /// Passes on messages until their stream ends or fails. Each message resets the count of failures.
+    /// Sends messages to `arrivals` until their stream ends or fails. Each message sets `failures` to zero.
     async fn forward_messages(
         &self,
         run: &str,
@@ -99,9 +100,9 @@ impl ReaderConnection {
     }
 }
 
-/// Reasons why no more messages of a run are passed on.
+/// Reasons why `forward_messages` has ended without an error.
 enum RunReadEnd {
-    /// The inlet was dropped.
+    /// The [`NatsIncoming`](super::NatsIncoming) was dropped.
     ReaderGone,
     StreamEnded,
 }

@@ -27,7 +27,7 @@ struct SharedMailbox {
 #[derive(Debug, Default)]
 struct MailboxContents {
     newest: BTreeMap<NodeName, WaitingHello>,
-    /// Keys of `newest`; the node that has waited longest comes first.
+    /// The nodes in `newest`. The node whose hello has waited longest comes first.
     order: VecDeque<NodeName>,
 }
 
@@ -54,12 +54,13 @@ impl HelloMailbox {
             }
             mail.order.push_back(node.clone());
         }
-        // The node keeps its place in the order, so a node that sends often does not wait longer.
+        // A node with a waiting hello keeps its position in `order`, so a node that sends often does not wait longer.
         mail.newest.insert(node, WaitingHello { at, message: copy_message(message) });
         self.0.has_come.notify_one();
     }
 
-    /// Takes the hello of the node that has waited longest, and waits for one if there is none; `None` after that time.
+    /// Removes and returns the hello of the node that has waited longest. If no hello waits, waits for one; returns
+    /// `None` if none arrives within the time `within`.
     pub(super) fn take_oldest_hello(&self, within: Duration) -> Option<WaitingHello> {
         let until = deadline_ns(within);
         let mut mail = self.lock_mail();

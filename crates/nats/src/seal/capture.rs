@@ -1,19 +1,19 @@
-//! Seals for fetching captures: the fleet's signature on a question, the MAC of a node on an answer.
+//! Seals for fetching captures: a question carries the fleet's signature, an answer the MAC of its node.
 
-use super::node::{derive_key, length_prefixed_bytes};
+use super::node::{derive_key, encode_with_length_prefixes};
 use super::{BASE64, MAC_KEY_BYTES, signing_key};
 use base64::Engine as _;
 use packetrig_fleet::fabric::Error;
 use ring::hmac;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-/// Prefix of signed bytes, so that they cannot be taken for anything else that is signed with the key.
+/// Prefix of the bytes that are signed. With it, nothing else that is signed with the key can pass as a question.
 const CAPTURE_QUESTION_PREFIX: &[u8] = b"packetrig capture question 1\0";
 const CAPTURE_ANSWER_PURPOSE: &str = "packetrig captures 1";
 
 fn signed_payload(subject: &str, about: &str) -> Vec<u8> {
     // The subject names the node, so a question to one node is not valid for another.
-    [CAPTURE_QUESTION_PREFIX, &length_prefixed_bytes(subject, about, &[])].concat()
+    [CAPTURE_QUESTION_PREFIX, &encode_with_length_prefixes(subject, about, &[])].concat()
 }
 
 pub(crate) fn seal_question(signing: &[u8], subject: &str, about: &str) -> Result<String, Error> {
@@ -26,7 +26,7 @@ pub(crate) fn is_question_genuine(controller: &[u8], subject: &str, about: &str,
 }
 
 pub(crate) fn seal_capture(key: &[u8; MAC_KEY_BYTES], subject: &str, about: &str, bytes: &[u8]) -> String {
-    let sealed = length_prefixed_bytes(subject, about, bytes);
+    let sealed = encode_with_length_prefixes(subject, about, bytes);
     BASE64.encode(hmac::sign(&derive_key(key, CAPTURE_ANSWER_PURPOSE), &sealed))
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn is_capture_genuine(
     seal: &str,
 ) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    let sealed = length_prefixed_bytes(subject, about, bytes);
+    let sealed = encode_with_length_prefixes(subject, about, bytes);
     hmac::verify(&derive_key(key, CAPTURE_ANSWER_PURPOSE), &sealed, &seal).is_ok()
 }
 

@@ -1,8 +1,8 @@
-//! Proof of an epoch: the controller's signature over its number.
+//! Proof of an epoch: the controller's signature over the number of the epoch.
 //!
 //! A node reports the highest epoch that it has seen to every new controller, and the controller's own epoch must be
-//! above it. If a node could report any number, it could report the largest one, and then no controller could lead.
-//! So a node shows the signature of that epoch's controller; without this signature, its report counts as no epoch.
+//! above it. If a node could report any number, it could report the largest one, and then no controller could lead. So
+//! a node must report the epoch with its proof. Without a valid proof, the controller reads the epoch as 0.
 
 use super::BASE64;
 use base64::Engine as _;
@@ -31,7 +31,7 @@ pub(crate) fn verify_epoch_proof(controller: &[u8], proof: &str) -> Option<u64> 
     Some(epoch)
 }
 
-/// The highest proof that a node has seen, kept across its restarts.
+/// The proof of the highest epoch that a node has seen. With a file, it survives a restart of the node.
 pub(crate) struct EpochProofs {
     controller: Vec<u8>,
     file: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub(crate) struct EpochProofs {
 }
 
 impl EpochProofs {
-    /// Loads the proof from `file`, if this controller has signed it.
+    /// Loads the proof from `file`. Without a file, or if the key `controller` did not sign it, starts without a proof.
     pub(crate) fn load_from(controller: Vec<u8>, file: Option<PathBuf>) -> Self {
         let kept = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
         let proof = kept.map(|text| text.trim().to_owned());
@@ -49,7 +49,7 @@ impl EpochProofs {
 
     /// Stores a proof that came with a letter of the controller, if it is valid and its epoch is higher than before.
     pub(crate) fn store_proof(&mut self, proof: &str) -> std::io::Result<()> {
-        // The same proof comes with every command: comparing is cheaper than verifying a signature.
+        // All commands of an epoch carry the same proof, and comparing is cheaper than verifying a signature.
         if self.highest.as_ref().is_some_and(|(_, known)| known == proof) {
             return Ok(());
         }

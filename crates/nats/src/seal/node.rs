@@ -1,11 +1,11 @@
 //! Seals on the messages of nodes. A reply, a renewal or a segment is accepted only with a MAC that only the node and
 //! the controller can compute.
 //!
-//! The server checks the subject, and the seal protects the bytes. So neither the server nor an intruder who evades its
-//! rules can send as a node. For each purpose there is a key that is derived from the key that node and controller
-//! share since the enrolment. So bytes that were sealed for one purpose cannot be used for another.
+//! So neither the message server nor an intruder who evades its rules can send as a node. Each purpose has its own key,
+//! derived from the key that node and controller share since the enrolment. So bytes that were sealed for one purpose
+//! cannot be used for another.
 //!
-//! A letter names the instance of the controller for which it is. Other controllers do not accept it, so nobody can
+//! A letter names the instance of the controller that should receive it. Other instances refuse it, so nobody can
 //! replay a letter after the controller that accepted it has ended.
 //!
 //! Invariant: the controller accepts each number of a node's instance once and in order, for each kind of subject.
@@ -29,7 +29,7 @@ pub(super) fn derive_key(key: &[u8; MAC_KEY_BYTES], purpose: &str) -> hmac::Key 
     hmac::Key::new(hmac::HMAC_SHA256, key.as_ref())
 }
 
-fn letter_key(key: &[u8; MAC_KEY_BYTES]) -> hmac::Key {
+fn derive_letter_key(key: &[u8; MAC_KEY_BYTES]) -> hmac::Key {
     derive_key(key, "packetrig letters of a node 1")
 }
 
@@ -43,10 +43,10 @@ pub(crate) struct NodeSealer {
 
 impl NodeSealer {
     pub(crate) fn new(key: &[u8; MAC_KEY_BYTES], incarnation: u64) -> Self {
-        Self { key: letter_key(key), incarnation, session: 0, number: 0 }
+        Self { key: derive_letter_key(key), incarnation, session: 0, number: 0 }
     }
 
-    /// Seals later letters for this instance of a controller.
+    /// Seals all further letters for this instance of a controller.
     pub(crate) const fn set_session(&mut self, session: u64) {
         self.session = session;
     }
@@ -63,9 +63,9 @@ impl NodeSealer {
 /// Reasons for refusing a message of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LetterRefusal {
-    /// The message is not from that node, or not new.
+    /// The message does not come from the node that its subject names, or it was received before.
     NotGenuine(&'static str),
-    /// The node has sealed the message for another controller, and this instance of the node has sent none
+    /// The node has sealed the message for another controller, and this instance of the node has not sealed any message
     /// for this controller yet.
     OtherController,
     /// The node has sealed the message for another controller, although it has sent messages for this one: the message
@@ -133,11 +133,11 @@ impl NodeSealChecker {
         } else {
             // The key is looked up for each instance, because a node that has joined again has another key.
             let key = (self.keys)(from).map_err(NoKeyNow)?;
-            letter_key(&key.ok_or(NotGenuine("the fleet has no key for that node"))?)
+            derive_letter_key(&key.ok_or(NotGenuine("the fleet has no key for that node"))?)
         };
         let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
         hmac::verify(&key, &covered, &seal.bytes).map_err(|_| NotGenuine("the seal is forged"))?;
-        // This is checked after the seal, because only the node decides for which controller a letter is.
+        // The session is checked after the seal: before that, an attacker could have written it.
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
@@ -188,11 +188,11 @@ impl KnownNode {
 
 /// Builds the seal for a segment of results. It also covers the subject and the ID of the segment.
 pub(crate) fn seal_segment(key: &[u8; MAC_KEY_BYTES], subject: &str, id: &str, body: &[u8]) -> String {
-    let sealed = length_prefixed_bytes(subject, id, body);
+    let sealed = encode_with_length_prefixes(subject, id, body);
     BASE64.encode(hmac::sign(&derive_key(key, SEGMENT_SEAL_PURPOSE), &sealed))
 }
 
-pub(super) fn length_prefixed_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
+pub(super) fn encode_with_length_prefixes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in [subject.as_bytes(), id.as_bytes(), body] {
         bytes.extend((part.len() as u64).to_be_bytes());
@@ -210,7 +210,7 @@ pub(crate) fn is_segment_genuine(
     seal: &str,
 ) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    let sealed = length_prefixed_bytes(subject, id, body);
+    let sealed = encode_with_length_prefixes(subject, id, body);
     hmac::verify(&derive_key(key, SEGMENT_SEAL_PURPOSE), &sealed, &seal).is_ok()
 }
 

@@ -1,4 +1,4 @@
-//! Checks the numbers of one sender's messages of one kind: each number is accepted once and in order.
+//! Checks the numbers of one sender's messages of one kind: each number is accepted once, and only in rising order.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ pub(crate) const REPEATED_MESSAGE_REASON: &str = "the message was received befor
 /// Reason for refusing a message that arrives after a later one. This happens to correct messages after a lost
 /// connection, when messages of the old connection arrive after messages of the new one.
 pub(crate) const OVERTAKEN_MESSAGE_REASON: &str = "a later message has arrived before it";
-/// Number of accepted numbers that are remembered. A number below all of them counts as repeated.
+/// Number of accepted message numbers that are remembered. Once so many are, a lower number counts as repeated.
 const MAX_REMEMBERED_NUMBERS: usize = 64;
 
 /// The latest accepted numbers, in order.

@@ -25,7 +25,7 @@ fn capture_questions_and_answers_must_be_genuine() {
     let witness = Stranger::witness(&fleet, &witness);
     let (questions, answers) = (witness.listen("get.a"), witness.listen("cap.a"));
     let mut giver = fabric(&a).open_capture_questions(&node("a")).expect("it listens");
-    let mut asker = fleet.controller().fetch_captures_of(&node("a")).expect("it listens");
+    let mut asker = fleet.controller().open_capture_fetcher(&node("a")).expect("it listens");
     let number = asker.send_question(&capture(), WISH).expect("it is asked");
     let question = giver.next_question(PATIENCE).expect("the question comes");
     assert_eq!((question.number, &question.capture, question.request), (number, &capture(), WISH));

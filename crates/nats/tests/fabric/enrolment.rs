@@ -80,6 +80,10 @@ fn enrolment_retries_with_stored_key() {
     enrol_with_retries(&line, &node("a"), &key, &mut |_| {}).expect("it is the same node");
     let refused = enrol_node(&line, &node("a"), None);
     assert!(matches!(refused, Err(enrol::Error::Refused(_))), "another key: {refused:?}");
+    std::fs::write(&file, "damaged").expect("writable");
+    let unreadable = NodeKey::load_or_create(&file).expect_err("no key is in it").to_string();
+    assert!(unreadable.contains("joining.key is damaged"), "{unreadable}");
+    assert_eq!(std::fs::read(&file).expect("readable"), b"damaged", "it is not replaced");
 }
 
 /// Joins so many nodes at once, each of which then sends and receives. Returns how often one of them asked again.

@@ -1,7 +1,7 @@
 //! The server is killed while results are appended: accepted segments arrive.
 
 use crate::server::{Server, program, reader, say, setup};
-use packetrig_fleet::fabric::{Endpoint, Fabric, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{Endpoint, Fabric, ResultReceiver, ResultSender, SegmentId};
 use packetrig_fleet::message::{MessageBody, NodeName, Nonce, RunId};
 use packetrig_nats::broker::{BrokerSetup, Error, MessageServer};
 use packetrig_units::Nanos;

@@ -5,7 +5,7 @@ use crate::fleet::{Fleet, fabric, node};
 use crate::server::{RESULTS_ROOM, program};
 use crate::stranger::Stranger;
 use async_nats::HeaderMap;
-use packetrig_fleet::fabric::{Error, Fabric, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{Error, Fabric, ResultReceiver, ResultSender, SegmentId};
 use packetrig_fleet::message::RunId;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 
 use crate::server::{RESULTS_ROOM, setup};
 use packetrig_fleet::message::NodeName;
-use packetrig_nats::authority::{FleetAuthority, ServerCertificateKeeper};
+use packetrig_nats::authority::{FleetAuthority, ServerCertificateRenewer};
 use packetrig_nats::broker::{BrokerSetup, MessageServer};
 use packetrig_nats::enrol::{EnrolServer, FleetMembership, JoinLine, enrol_node};
 use packetrig_nats::{NatsFabric, ServerAccess};
@@ -17,7 +17,7 @@ pub(crate) struct Fleet {
     pub(crate) authority: Arc<FleetAuthority>,
     pub(crate) door: EnrolServer,
     pub(crate) place: TempDir,
-    certificate: Mutex<ServerCertificateKeeper>,
+    certificate: Mutex<ServerCertificateRenewer>,
 }
 
 pub(crate) fn node(name: &str) -> NodeName {
@@ -36,7 +36,7 @@ impl Fleet {
         let authority =
             Arc::new(FleetAuthority::open_or_create(&place.path().join("authority")).expect("it is founded"));
         let names = vec!["127.0.0.1".to_owned()];
-        let certificate = ServerCertificateKeeper::with_new_certificate(Arc::clone(&authority), names, now);
+        let certificate = ServerCertificateRenewer::with_new_certificate(Arc::clone(&authority), names, now);
         let certificate = certificate.expect("a certificate");
         let security = certificate.security().clone();
         let setup = BrokerSetup { security: Some(security.clone()), ..setup(program, &place) };
@@ -55,7 +55,7 @@ impl Fleet {
         Self { broker, authority, door: door.expect("it listens"), place, certificate }
     }
 
-    pub(crate) fn certificate(&self) -> MutexGuard<'_, ServerCertificateKeeper> {
+    pub(crate) fn certificate(&self) -> MutexGuard<'_, ServerCertificateRenewer> {
         self.certificate.lock().expect("whole")
     }
 

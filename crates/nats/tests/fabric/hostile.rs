@@ -8,7 +8,7 @@ use crate::fleet::{Fleet, fabric, node};
 use crate::server::{program, reader, say};
 use crate::stranger::Stranger;
 use async_nats::HeaderMap;
-use packetrig_fleet::fabric::{Endpoint, Fabric, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{Endpoint, Fabric, ResultReceiver, ResultSender, SegmentId};
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{
     MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, RunId,

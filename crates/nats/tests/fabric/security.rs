@@ -5,7 +5,9 @@ use crate::server::{program, reader};
 use crate::stranger::Stranger;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use packetrig_fleet::fabric::{Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{
+    Endpoint, Error, Fabric, RecordStore, ResultReceiver, ResultSender, SegmentId,
+};
 use packetrig_fleet::message::{
     LeaseGrant, MessageBody, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, RunId,
 };

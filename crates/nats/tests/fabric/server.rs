@@ -1,6 +1,6 @@
 //! A message server of our own, in a directory that is deleted with it.
 
-use packetrig_fleet::fabric::{Fabric as _, ResultInlet as _};
+use packetrig_fleet::fabric::{Fabric as _, ResultReceiver as _};
 use packetrig_fleet::message::RunId;
 use packetrig_nats::broker::{BrokerSetup, MessageServer};
 use packetrig_nats::{NatsFabric, NatsIncoming, ServerAccess};

@@ -2,7 +2,7 @@
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::program;
-use packetrig_fleet::fabric::{Endpoint, Error, Fabric, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::fabric::{Endpoint, Error, Fabric, ResultReceiver, ResultSender, SegmentId};
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{
     MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, RunId,

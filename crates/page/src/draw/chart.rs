@@ -15,7 +15,7 @@ const TOP_MARGIN: f64 = 26.0;
 const BOTTOM_MARGIN: f64 = 40.0;
 const PLOT_WIDTH: f64 = CHART_WIDTH - LEFT_MARGIN - RIGHT_MARGIN;
 const PLOT_HEIGHT: f64 = CHART_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN;
-/// Rows for the names of marked values.
+/// Number of rows in which the names of marked values are written.
 const VALUE_NAME_ROWS: usize = 6;
 
 /// Maximum number of columns of a series. The plot is about this many SVG units wide.
@@ -406,7 +406,7 @@ impl Chart {
             ("data-low", &low),
         ];
         let high = columns.format_script_values(|column| column.high);
-        // Without `data-high`, the page's script takes `data-low` for both.
+        // Without `data-high`, the page's script uses `data-low` for both.
         if !columns.has_single_values() {
             attributes.push(("data-high", &high));
         }

@@ -60,7 +60,7 @@ impl SampleColumns {
         text
     }
 
-    /// True if columns have one value each.
+    /// True if the smallest and the largest value of each column are equal.
     pub(crate) fn has_single_values(&self) -> bool {
         self.values.iter().flatten().all(|column| column.low == column.high)
     }

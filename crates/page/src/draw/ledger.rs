@@ -9,7 +9,7 @@ use crate::quantity::{format_count, format_percent, format_short_percent};
 use packetrig_report::LossPlaces;
 use packetrig_stats::ledger::{BALANCE_RULES, FrameLedger, LedgerAccount, LedgerImbalance};
 
-/// The part of the path that a station or a loss belongs to.
+/// The part of a frame's way (sender, path or receiver) that a station or a loss belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LedgerSide {
     Sender,
@@ -17,9 +17,9 @@ pub enum LedgerSide {
     Receiver,
 }
 
-/// The meaning of an exit for a frame.
+/// What it means for a frame to leave the flow at a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitKind {
+pub enum LedgerBranchKind {
     /// The frame is never counted: for example, it was not sent, did not arrive, or arrived damaged.
     Lost,
     /// The frame was not expected: it is a copy, or it does not belong to the streams of this run.
@@ -28,11 +28,11 @@ pub enum ExitKind {
 
 /// A branch at which frames leave the flow, or join it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LossBranch {
+pub struct LedgerBranch {
     pub name: &'static str,
     /// `None` if it was not measured.
     pub frames: Option<u64>,
-    pub kind: ExitKind,
+    pub kind: LedgerBranchKind,
 }
 
 /// Whether the counts of two neighbouring stations and of the exits between them add up.
@@ -50,7 +50,7 @@ pub enum FlowBalance {
 pub struct LedgerStage {
     pub account: LedgerAccount,
     pub frames: Option<u64>,
-    pub exits: Vec<LossBranch>,
+    pub exits: Vec<LedgerBranch>,
     /// The balance between this station and the next one.
     pub balance: FlowBalance,
 }
@@ -60,13 +60,14 @@ pub struct LedgerStage {
 pub struct LedgerDiagram {
     pub stations: Vec<LedgerStage>,
     /// Copies and frames of other programs, which join the flow on the path.
-    pub joined: Vec<LossBranch>,
+    pub joined: Vec<LedgerBranch>,
     pub planned: Option<u64>,
     pub expected: Option<u64>,
     pub lost: Option<u64>,
 }
 
-/// A station, and the rule that leads to the next one: its index in [`BALANCE_RULES`]. The path has no rule.
+/// A station, and the index in [`BALANCE_RULES`] of the rule between it and the next station. No rule
+/// applies to the path.
 const LEDGER_STATIONS: [(LedgerAccount, Option<usize>); 8] = [
     (LedgerAccount::Planned, Some(0)),
     (LedgerAccount::Built, Some(1)),
@@ -79,7 +80,7 @@ const LEDGER_STATIONS: [(LedgerAccount, Option<usize>); 8] = [
 ];
 
 impl LedgerDiagram {
-    /// The flow of these accounts; `places` contains the losses on the path.
+    /// Builds the diagram of these accounts; `places` contains the losses on the path.
     pub fn from_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance], places: &LossPlaces) -> Self {
         let stations = LEDGER_STATIONS.iter().map(|(account, rule)| LedgerStage {
             account: *account,
@@ -164,7 +165,11 @@ impl LedgerStage {
     }
 }
 
-fn build_loss_branches(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -> Vec<LossBranch> {
+fn build_loss_branches(
+    account: LedgerAccount,
+    ledger: &FrameLedger,
+    places: &LossPlaces,
+) -> Vec<LedgerBranch> {
     use LedgerAccount as Account;
     let accounts: &[LedgerAccount] = match account {
         Account::Planned => &[Account::Unsent],
@@ -174,10 +179,15 @@ fn build_loss_branches(account: LedgerAccount, ledger: &FrameLedger, places: &Lo
         Account::Seen => &[Account::Misdelivered, Account::OtherRuns, Account::Protocol, Account::Foreign],
         Account::Recognised => &[Account::Duplicate, Account::Stale, Account::Unnumbered],
         Account::OnWire => {
-            let path = LossBranch { name: "lost on the path", frames: places.path, kind: ExitKind::Lost };
-            // These frames were lost while a port was not in order or a link had no carrier, so their cause is unknown.
-            let doubt =
-                LossBranch { name: "lost in doubt", frames: Some(places.in_doubt), kind: ExitKind::Lost };
+            let path =
+                LedgerBranch { name: "lost on the path", frames: places.path, kind: LedgerBranchKind::Lost };
+            // These frames were lost while a port had a fault or a link had no carrier, so the cause of
+            // the loss is unknown.
+            let doubt = LedgerBranch {
+                name: "lost in doubt",
+                frames: Some(places.in_doubt),
+                kind: LedgerBranchKind::Lost,
+            };
             return vec![path, doubt];
         }
         _ => &[],
@@ -185,14 +195,16 @@ fn build_loss_branches(account: LedgerAccount, ledger: &FrameLedger, places: &Lo
     accounts.iter().map(|account| build_account_branch(*account, ledger)).collect()
 }
 
-fn build_account_branch(account: LedgerAccount, ledger: &FrameLedger) -> LossBranch {
+fn build_account_branch(account: LedgerAccount, ledger: &FrameLedger) -> LedgerBranch {
     use LedgerAccount as Account;
     let kind = match account {
         // These frames were not planned, so the test did not lose them.
-        Account::Foreign | Account::Protocol | Account::OtherRuns | Account::Duplicate => ExitKind::SetAside,
-        _ => ExitKind::Lost,
+        Account::Foreign | Account::Protocol | Account::OtherRuns | Account::Duplicate => {
+            LedgerBranchKind::SetAside
+        }
+        _ => LedgerBranchKind::Lost,
     };
-    LossBranch { name: account_name(account), frames: ledger.get(account), kind }
+    LedgerBranch { name: account_name(account), frames: ledger.get(account), kind }
 }
 
 fn check_flow_balance(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> FlowBalance {
@@ -235,7 +247,7 @@ pub const fn account_name(account: LedgerAccount) -> &'static str {
 }
 
 /// The meaning of an account, in a sentence.
-const fn account_meaning(account: LedgerAccount) -> &'static str {
+const fn describe_account(account: LedgerAccount) -> &'static str {
     match account {
         LedgerAccount::Planned => "Frames that the schedule planned until the sender stopped.",
         LedgerAccount::Unsent => "Planned frames that were not built before the run ended.",
@@ -254,13 +266,13 @@ const fn account_meaning(account: LedgerAccount) -> &'static str {
         LedgerAccount::OtherRuns => "Frames of another run that the receiver saw.",
         LedgerAccount::Misdelivered => "Frames of this run that arrived at a port that does not expect them.",
         LedgerAccount::Recognised => "Frames of this run that arrived at a port that expects them.",
-        LedgerAccount::Counted => "Different frames that arrived, each counted once.",
+        LedgerAccount::Counted => "Distinct frames that arrived; further copies are not counted.",
         LedgerAccount::Duplicate => "Copies of frames that were counted.",
         LedgerAccount::Stale => "Frames that arrived more than 65 536 frames late; they count as lost.",
         LedgerAccount::Unnumbered => {
             "Frames that were recognised only by their headers, because their test tag was damaged."
         }
-        LedgerAccount::Expected => "Copies that all receivers together should have counted.",
+        LedgerAccount::Expected => "Frames that all receivers together should have counted.",
         LedgerAccount::Lost => "Expected frames that were never counted.",
     }
 }
@@ -300,7 +312,7 @@ pub fn tabulate_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> 
         );
         let share = planned.map_or_else(String::new, |planned| format_percent(frames, planned));
         table.add_element("td", &[("class", "number")], &share);
-        table.add_element("td", &[], account_meaning(account));
+        table.add_element("td", &[], describe_account(account));
         table.close_element("tr");
     }
     table.close_element("tbody").close_element("table").close_element("div");

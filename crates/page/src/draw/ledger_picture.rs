@@ -2,7 +2,7 @@
 
 use super::format_coordinate;
 use super::ledger::{
-    ExitKind, FlowBalance, LedgerDiagram, LedgerSide, LedgerStage, LossBranch, account_name,
+    FlowBalance, LedgerBranch, LedgerBranchKind, LedgerDiagram, LedgerSide, LedgerStage, account_name,
 };
 use crate::markup::Markup;
 use crate::quantity::format_count;
@@ -189,25 +189,25 @@ fn draw_wide_exits(svg: &mut Markup, flow: &LedgerDiagram, station: &LedgerStage
     }
 }
 
-fn choose_count_class(exit: &LossBranch) -> &'static str {
+fn choose_count_class(exit: &LedgerBranch) -> &'static str {
     match (exit.frames, exit.kind) {
         (None, _) => "exit-count unknown",
         (Some(0), _) => "exit-count none",
-        (Some(_), ExitKind::Lost) => "exit-count lost",
-        (Some(_), ExitKind::SetAside) => "exit-count aside",
+        (Some(_), LedgerBranchKind::Lost) => "exit-count lost",
+        (Some(_), LedgerBranchKind::SetAside) => "exit-count aside",
     }
 }
 
-fn choose_exit_class(exit: &LossBranch) -> &'static str {
+fn choose_exit_class(exit: &LedgerBranch) -> &'static str {
     match (exit.frames, exit.kind) {
         (None, _) => "exit exit-unknown",
         (Some(0), _) => "exit exit-none",
-        (Some(_), ExitKind::Lost) => "exit exit-lost",
-        (Some(_), ExitKind::SetAside) => "exit exit-aside",
+        (Some(_), LedgerBranchKind::Lost) => "exit exit-lost",
+        (Some(_), LedgerBranchKind::SetAside) => "exit exit-aside",
     }
 }
 
-fn draw_wide_exit(svg: &mut Markup, exit: &LossBranch, x: f64, y: f64) {
+fn draw_wide_exit(svg: &mut Markup, exit: &LedgerBranch, x: f64, y: f64) {
     let class = choose_exit_class(exit);
     // Zero and unknown have a thin line without a head: the place exists, but no frame is known to have left there.
     let width = exit.frames.map_or(0.0, loss_branch_width);
@@ -254,7 +254,7 @@ fn draw_wide_joined(svg: &mut Markup, flow: &LedgerDiagram) {
     svg.add_element(
         "text",
         &[("class", "exit-name middle"), ("x", &format_coordinate(x)), ("y", "58")],
-        "others and copies",
+        "other frames, copies",
     );
     svg.add_element(
         "text",
@@ -382,7 +382,7 @@ fn draw_narrow_station(svg: &mut Markup, station: &LedgerStage, y: f64, is_last:
 fn draw_narrow_exit(
     svg: &mut Markup,
     flow: &LedgerDiagram,
-    exit: &LossBranch,
+    exit: &LedgerBranch,
     y: f64,
     is_trunk_unknown: bool,
 ) -> f64 {
@@ -423,7 +423,7 @@ fn draw_narrow_exit(
     y + EXIT_HEIGHT
 }
 
-fn draw_narrow_joined(svg: &mut Markup, joined: &LossBranch, y: f64, is_trunk_unknown: bool) -> f64 {
+fn draw_narrow_joined(svg: &mut Markup, joined: &LedgerBranch, y: f64, is_trunk_unknown: bool) -> f64 {
     draw_narrow_trunk(svg, y, EXIT_HEIGHT, is_trunk_unknown);
     // The arrow points from right to left: these frames enter the flow.
     let middle = format_coordinate(y + EXIT_HEIGHT / 2.0);

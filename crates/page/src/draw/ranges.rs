@@ -26,7 +26,7 @@ const ROW_HEIGHT: f64 = 18.0;
 const BOTTOM_MARGIN: f64 = 22.0;
 /// Characters of a name that fit on the left of the plot.
 const MAX_NAME: usize = 17;
-/// Distance between the texts of two marks of the axis.
+/// Minimum distance, in SVG units, between two marks of the axis that have a text.
 const MIN_MARK_DISTANCE: f64 = 50.0;
 
 /// Draws the ranges in their order. `description` is for readers who do not see the picture.
@@ -35,7 +35,7 @@ pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
     let view = format!("0 0 {CHART_WIDTH} {}", format_coordinate(height));
     let low = ranges.iter().map(|range| range.min_ns).min().unwrap_or(1);
     let high = ranges.iter().map(|range| range.max_ns).max().unwrap_or(1);
-    // Logarithmic, because the lines of one plan can differ by powers of ten.
+    // The scale is logarithmic, because the times of the lines of one plan can differ by powers of ten.
     let scale = AxisScale::log_from_decades(low as f64, high as f64);
     let mut svg = Markup::new();
     svg.open_element(

@@ -17,7 +17,8 @@ pub struct AxisTick {
 }
 
 impl AxisScale {
-    /// A scale from 0 to the first round number at or above `high`: another start would exaggerate noise.
+    /// A scale from 0 to the first round number at or above `high`: a start above 0 would make
+    /// small differences look large.
     pub fn from_zero(high: f64) -> Self {
         // The step is found by a logarithm, so the value must be above zero.
         let step = choose_round_step(high.max(1e-9), 4.0);
@@ -84,9 +85,9 @@ impl AxisScale {
         // An axis of one or two decades would have hardly any marks with powers of ten alone.
         let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let first = self.low.log10().floor();
-        // The distance of powers between marks, so that about `wanted` marks remain.
+        // Only every n-th power of ten gets a mark, so that there are about `wanted` marks.
         let every = (1..40).find(|every| decades <= f64::from(*every) * wanted.max(1) as f64).unwrap_or(40);
-        // Numbers of 64 bits span 20 decades, and the smallest start of an axis adds nine.
+        // Numbers of 64 bits span 20 decades, and the smallest start of an axis adds nine, so 40 powers are enough.
         let powers = (0..40).filter(|n| n % every == 0).map(|n| 10f64.powf(first + f64::from(n)));
         let values = powers.flat_map(|power| factors.iter().map(move |factor| power * factor));
         // Rounding errors can move a computed power of ten just outside the axis.

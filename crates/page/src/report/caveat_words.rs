@@ -3,7 +3,7 @@
 use packetrig_stats::caveat::CaveatKind;
 
 /// Returns how the caveat affects the result.
-pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
+pub(super) const fn describe_caveat(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => {
             "The machine or the link is too slow for the plan: the device got less than it should have got."
@@ -21,7 +21,7 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
         CaveatKind::Untagged => {
             "These frames are too short for the test tag; their contents were compared instead."
         }
-        CaveatKind::Recording => "The replayed capture file was not sent unchanged.",
+        CaveatKind::Recording => "The replayed capture file was not sent exactly as it was recorded.",
         CaveatKind::NoSendTime => {
             "Latency is not known: the frames only have room for the short test tag, or clocks could not be \
              compared."
@@ -61,7 +61,7 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
 }
 
 /// Returns what the user can do about the caveat.
-pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
+pub(super) const fn describe_caveat_remedy(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => "Lower the rate, or use another back end.",
         CaveatKind::LeaseEnded => "Repair the control network and run again.",
@@ -75,16 +75,18 @@ pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
         CaveatKind::NoSendTime => "Send frames with at least 16 bytes of payload.",
         CaveatKind::Clock => "Synchronise the clocks of the nodes.",
         CaveatKind::CaptureIncomplete => "Use a faster disk, a filter, or shorter packets.",
-        CaveatKind::Interrupted => "Let the run end, or plan a shorter one.",
+        CaveatKind::Interrupted => "Let the run end by itself, or plan a shorter run.",
         CaveatKind::StoppedListening => "Wait longer for late frames (--drain).",
         CaveatKind::NotQuiet => "Check the cable; switch the setting off; see packetrig doctor.",
         CaveatKind::NearLimit => "Lower the rate, or use a faster back end.",
         CaveatKind::NothingMeasured => "Add metrics and a receiver to the plan.",
         CaveatKind::StoodStill => "Run again; do not suspend the machine.",
-        CaveatKind::CameLate => "You need not do anything; its results are now in this report.",
-        CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
+        CaveatKind::CameLate => "You need not do anything; the results of the node are now in this report.",
+        CaveatKind::EngineFailed => "Run the engine by hand to see why it fails, or use another engine.",
         CaveatKind::PortFailed => "Find out what deleted or moved the interface, and run again.",
-        CaveatKind::TapLost => "Run again without the tap if it is not on the path, or use its back end xdp.",
+        CaveatKind::TapLost => {
+            "Run again without the tap if it is not on the path, or use the tap's back end xdp."
+        }
         CaveatKind::BegunAgain => {
             "You need not do anything. If this happens often, the nodes or the network between them are \
             too busy."

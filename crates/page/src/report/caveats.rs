@@ -1,6 +1,6 @@
 //! Doubts of a run, each with its meaning and a remedy.
 
-use super::caveat_words::{caveat_meaning, caveat_remedy};
+use super::caveat_words::{describe_caveat, describe_caveat_remedy};
 use super::elements::{
     ResultSign, TableCell, describe_omitted_entries, number_column, prose_column, tabulate_rows, word_column,
 };
@@ -75,8 +75,8 @@ impl CaveatGroup<'_> {
             weight,
             TableCell::text(self.describe_subjects()),
             TableCell::text(self.first.text.clone()),
-            TableCell::text(caveat_meaning(self.first.doubt)),
-            TableCell::text(caveat_remedy(self.first.doubt)),
+            TableCell::text(describe_caveat(self.first.doubt)),
+            TableCell::text(describe_caveat_remedy(self.first.doubt)),
             TableCell::count(self.subjects.len() as u64),
         ]
     }

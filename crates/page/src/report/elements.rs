@@ -193,7 +193,7 @@ pub(super) fn write_absent_value(page: &mut Markup) {
     page.add_element("span", &[("class", "visually-hidden")], "not measured").close_element("span");
 }
 
-/// A number with its name.
+/// A named value of a result, as text.
 #[derive(Clone, Debug)]
 pub(super) struct NamedFigure {
     pub(super) name: &'static str,

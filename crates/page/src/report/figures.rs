@@ -70,7 +70,7 @@ pub(super) fn write_figure(
 
 /// Writes the reason for an absent chart in its place.
 pub(super) fn write_absent_figure(page: &mut Markup, heading: &'static str, title: &str, reason: &str) {
-    // The place stays: a chart that is simply missing would look like a fault of the page.
+    // The figure stays on the page: a chart that is simply missing would look like a fault of the page.
     page.open_element("figure", &[("class", "absent-figure")]).add_element(heading, &[], title);
     page.open_element("p", &[("class", "absent")])
         .add_text("Not measured: ")

@@ -223,7 +223,7 @@ fn write_caveats(part: &mut Markup, trials: &[MethodJournalEntry]) {
         "p",
         &[],
         "A trial that the rig could not sustain proves nothing about the device: \
-        the trial was repeated, or its bound is marked as a bound of the rig.",
+        the trial was repeated, or the bound that it gave is marked as set by the rig.",
     );
     part.open_element("ul", &[]);
     for (text, numbers) in found.iter().take(MAX_CAVEATS) {
@@ -252,7 +252,7 @@ fn write_method_setup(part: &mut Markup, page: MethodPage<'_>) {
     });
     write_fact(part, "started", |cell| write_wall_time(cell, page.started_wall_ns));
     if let Some(last) = page.trials.last() {
-        // A test can be resumed days later, so its first trial says little about its last.
+        // A test can be resumed days later, so the time of the first trial says little about that of the last.
         write_fact(part, "last trial began", |cell| write_wall_time(cell, last.started_wall_ns));
     }
     write_fact(part, "packetrig", |cell| {

@@ -14,7 +14,8 @@ use packetrig_method::{
 };
 use packetrig_units::{FrameSize, Nanos};
 
-const CHART_LEGEND: &str = "Ring: carried. Cross: frames lost. Square: the rig could not sustain the trial.";
+const CHART_LEGEND: &str =
+    "Ring: carried without loss. Cross: frames lost. Square: the rig could not sustain the trial.";
 
 pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[MethodJournalEntry]) {
     page.open_element("div", &[("class", "charts")]);
@@ -131,7 +132,7 @@ fn write_search_chart(page: &mut Markup, group: &TrialGroup<'_>, goals: &[Accept
             "Trials of the search, {}, with the highest load that passed and the lowest that failed after each",
             group.name
         ),
-        // Half a trial more than there are: the last mark would lie on the edge of the plot.
+        // The axis is half a trial longer than needed, so that the last mark is not on the edge of the plot.
         build_axis("trial of the search", AxisUnit::Number, AxisScale::from_bounds(0.0, count + 0.5)),
         build_axis(
             "offered load, frames/s",
@@ -178,7 +179,7 @@ fn write_search_chart(page: &mut Markup, group: &TrialGroup<'_>, goals: &[Accept
     write_figure(page, "h3", &format!("Search, {}", group.name), &chart, &legend, Some(CHART_LEGEND));
 }
 
-/// The best load so far of the selected trials, as steps that start at the first one.
+/// For each trial from the first selected one on, the best load of the selected trials so far.
 fn compute_running_bounds(
     group: &TrialGroup<'_>,
     is_of_line: impl Fn(&MethodJournalEntry) -> bool,
@@ -251,7 +252,7 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
             has_steps: false,
         });
     }
-    // The largest of all trials, because the note is about every point of the chart.
+    // The largest bound of all trials, because the note is about every point of the chart.
     let bound = latencies.iter().map(|(_, latency)| latency.bound).max();
     let note = bound.map(|bound| format!("Values may be wrong by up to {}.", quantity::format_time(bound)));
     let title = format!("Latency against load, {}", group.name);
@@ -308,7 +309,7 @@ fn write_throughput_chart(page: &mut Markup, sizes: &[SizeBenchmark]) {
         is_level: false,
         text: "frames/s".to_owned(),
     };
-    let legend = [entry("what the line carries", 5), entry("measured", 1)];
+    let legend = [entry("line rate", 5), entry("measured", 1)];
     write_figure(
         page,
         "h3",

@@ -7,7 +7,7 @@ use crate::quantity;
 use packetrig_report::ProbeFindings;
 use packetrig_stats::probe::{ProbeCounts, ProbeTimes};
 
-/// An exact value of the list.
+/// An exact value in a cell of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProbeValue {
     Text(String),

@@ -13,10 +13,10 @@ use std::collections::{HashMap, HashSet};
 
 /// Maximum number of ends of a grid.
 const MAX_ENDS: usize = 40;
-/// Maximum number of columns of a printed grid beside the text; a wider one gets its own sheet and small type.
-const NARROW_COLUMNS: usize = 8;
+/// Maximum number of columns of a grid that is printed within the text; a wider grid gets its own sheet and small type.
+const MAX_NARROW_GRID_COLUMNS: usize = 8;
 /// Maximum number of columns of a grid that fits on paper.
-const PRINTED_COLUMNS: usize = 24;
+const MAX_PRINTED_GRID_COLUMNS: usize = 24;
 
 /// Writes the grid, or the reason for its absence.
 pub(super) fn write_probe_grid(page: &mut Markup, probes: &ProbesReport) {
@@ -45,7 +45,7 @@ fn list_line_ends(probes: &ProbesReport) -> Vec<&str> {
     from.chain(to).filter(|end| known.insert(*end)).collect()
 }
 
-/// Lines by their ends.
+/// The probe lines, by their sending and their receiving ends.
 struct ProbeGrid<'a> {
     probes: &'a ProbesReport,
     rows: Vec<&'a str>,
@@ -69,8 +69,8 @@ impl<'a> ProbeGrid<'a> {
     fn write_table(&self, page: &mut Markup) {
         // Paper does not scroll: a grid is printed beside the text, on a separate sheet, or not at all.
         let (outer, inner) = match self.columns.len() {
-            0..=NARROW_COLUMNS => ("pairs", "table-box grid-box"),
-            columns if columns <= PRINTED_COLUMNS => ("pairs wide-box", "table-box grid-box"),
+            0..=MAX_NARROW_GRID_COLUMNS => ("pairs", "table-box grid-box"),
+            columns if columns <= MAX_PRINTED_GRID_COLUMNS => ("pairs wide-box", "table-box grid-box"),
             _ => ("pairs", "table-box grid-box no-print"),
         };
         page.open_element("div", &[("class", outer)]).add_element(
@@ -78,7 +78,7 @@ impl<'a> ProbeGrid<'a> {
             &[],
             describe_cells(&self.probes.method),
         );
-        if self.columns.len() > PRINTED_COLUMNS {
+        if self.columns.len() > MAX_PRINTED_GRID_COLUMNS {
             let text = "The grid has too many columns for paper. The list has the same values.";
             page.add_element("p", &[("class", "notice print-only")], text);
         }
@@ -130,7 +130,7 @@ impl<'a> ProbeGrid<'a> {
         match &line.found {
             // If a node did not report, that does not mean that the path failed.
             None => write_verdict_sign(page, ResultSign::Unknown, "missing", false),
-            Some(found) => match self.value_or_reason(found) {
+            Some(found) => match self.cell_value_or_reason(found) {
                 Ok(value) => {
                     page.add_text(&value);
                 }
@@ -152,7 +152,7 @@ impl<'a> ProbeGrid<'a> {
     }
 
     /// The value that the method measures, or a word that says why it is absent.
-    fn value_or_reason(&self, found: &ProbeFindings) -> Result<String, &'static str> {
+    fn cell_value_or_reason(&self, found: &ProbeFindings) -> Result<String, &'static str> {
         let answer = || match found.counts.answered {
             0 => "no answer",
             _ => "unknown",
@@ -241,7 +241,8 @@ fn describe_bound(times: ProbeTimes) -> String {
     format!("± {}", quantity::format_short_delay(i64::try_from(times.bound_ns).unwrap_or(i64::MAX)))
 }
 
-/// The loss in words; `None` if nothing was lost. An unknown loss is named, because an empty text would look like no loss.
+/// The loss in words; `None` if nothing was lost. An unknown loss is named, because an empty text would
+/// look like no loss.
 fn describe_loss(lost: Option<u64>, sent: u64) -> Option<String> {
     match lost {
         None => Some("loss unknown".to_owned()),

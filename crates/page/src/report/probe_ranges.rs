@@ -16,7 +16,7 @@ pub(super) fn write_range_pictures(page: &mut Markup, probes: &ProbesReport) {
         RangePicture::from_lines(probes, "One-way delay there", |found| found.delay_there),
         RangePicture::from_lines(probes, "Round trip", |found| found.round_trip),
     ];
-    // If no line can be drawn on the axis, the picture stays, because its note says how many lines there are.
+    // If no line can be drawn on the axis, the figure stays, because its note says how many lines are not drawn.
     let pictures: Vec<&RangePicture> = pictures.iter().filter(|picture| picture.total > 0).collect();
     if pictures.is_empty() {
         return;
@@ -49,7 +49,8 @@ impl RangePicture {
         let lines = probes.lines.iter().filter_map(|line| Some((line, times(line.found.as_ref()?)?)));
         let total = lines.clone().count();
         let mut ranges: Vec<TimeRange> = lines
-            // A delay at or below zero is possible within its bound. Times out of order are of a damaged report.
+            // A delay at or below zero is possible within its bound. Times that are out of order come
+            // from a damaged report.
             .filter(|(_, times)| times.min_ns > 0 && times.is_ordered())
             .map(|(line, times)| {
                 let [min_ns, p50_ns, p99_ns, max_ns] =
@@ -96,7 +97,8 @@ impl RangePicture {
         if self.without_place > 0 {
             let lines = quantity::format_count_with_unit(self.without_place as u64, "line");
             notes.push(format!(
-                "Not drawn: {lines} with a time at or below zero, because this axis starts above zero."
+                "Not drawn: {lines} with a time at or below zero, which a logarithmic axis cannot show, or \
+                with times out of order."
             ));
         }
         notes

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 
 /// Maximum number of rows of the complete list: a mesh of 20 nodes has 380.
 const MAX_ROWS: usize = 400;
-/// Number of rows if there are more lines: the list then has only the worst lines.
+/// Number of rows if there are more than [`MAX_ROWS`] lines: the list then has only the worst lines.
 const MAX_WORST_ROWS: usize = 200;
 
 /// Writes the section of the probes.
@@ -130,7 +130,7 @@ impl<'a> ProbeRow<'a> {
         }
     }
 
-    /// The end of the line, and the reason for missing values.
+    /// Describes how the line ended, or why values are missing.
     pub(super) fn describe_outcome(&self) -> String {
         let Some(found) = self.found else {
             let why = self.line.missing.as_deref().unwrap_or("the report does not say why");
@@ -155,7 +155,7 @@ impl<'a> ProbeRow<'a> {
 
     /// Sort key for lists that are not complete; the worst line has the largest key. Lines without a result are the
     /// worst, then failed and then unknown ones; among equals those with the largest loss, then the slowest.
-    fn badness_sort_key(&self) -> impl Ord + use<> {
+    fn worst_first_sort_key(&self) -> impl Ord + use<> {
         let rank = match self.result {
             // A line without a result must not be left out, because only the list contains the reason.
             _ if self.found.is_none() => 3,
@@ -186,7 +186,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     let mut label = "All lines".to_owned();
     if count > MAX_ROWS {
         // The list is sorted only if some lines are left out: a complete list keeps the order of the plan.
-        rows.sort_by_key(|row| Reverse(row.badness_sort_key()));
+        rows.sort_by_key(|row| Reverse(row.worst_first_sort_key()));
         rows.truncate(MAX_WORST_ROWS);
         label = format!("The {MAX_WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));
         let order = "first lines without a result, then lines that failed, then unknown ones; among equals, \
@@ -201,7 +201,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     tabulate_rows(page, &label, Some("probes-table"), &headings, &cells);
 }
 
-/// A column with its values, if any of them is of interest.
+/// A column of the list, with its values in the order of the rows.
 struct ListColumn {
     heading: ColumnHeading,
     values: Vec<Option<ProbeValue>>,

@@ -91,9 +91,9 @@ fn write_ledger(page: &mut Markup, report: &RunReport) {
     page.open_element("p", &[])
         .add_text("The drawing follows the frames from the plan to the count, from left to right or from ")
         .add_text("top to bottom. ");
-    page.add_text("Lost frames are shown where they were lost. The drawing shows where frames were lost, not how many: ");
+    page.add_text("The drawing shows where frames were lost, not how many: ");
     page.add_text(
-        "the width of a loss grows with its power of ten, so that even a few lost frames are visible.",
+        "the width of a loss grows with the logarithm of its count, so even a few lost frames are visible.",
     )
     .close_element("p");
     let flow = LedgerDiagram::from_ledger(&report.ledger, &report.imbalances, &report.lost);

@@ -94,7 +94,7 @@ fn write_ports(page: &mut Markup, ports: &[PortReport]) {
     ];
     let rows: Vec<Vec<TableCell>> = ports.iter().take(MAX_ROWS).map(build_port_row).collect();
     tabulate_rows(page, "Ports", None, &headings, &rows);
-    write_hidden_row_count(page, ports.len(), "ports.csv");
+    write_omitted_row_count(page, ports.len(), "ports.csv");
 }
 
 /// Writes the ports for which only static facts are known.
@@ -124,7 +124,7 @@ fn build_port_info_cells(info: &PortInfo) -> Vec<TableCell> {
     ]
 }
 
-fn write_hidden_row_count(page: &mut Markup, count: usize, file: &str) {
+fn write_omitted_row_count(page: &mut Markup, count: usize, file: &str) {
     if count > MAX_ROWS {
         page.open_element("p", &[("class", "muted")])
             .add_value(count - MAX_ROWS)
@@ -213,7 +213,7 @@ fn write_machines(page: &mut Markup, report: &RunReport) {
     ];
     let rows: Vec<Vec<TableCell>> = report.nodes.iter().take(MAX_ROWS).map(build_machine_row).collect();
     tabulate_rows(page, "Machines of the nodes", None, &headings, &rows);
-    write_hidden_row_count(page, report.nodes.len(), "nodes.csv");
+    write_omitted_row_count(page, report.nodes.len(), "nodes.csv");
 }
 
 /// A row for each node, even for one that did not report its machine.
@@ -254,7 +254,7 @@ fn write_clocks(page: &mut Markup, report: &RunReport) {
     ];
     let rows: Vec<Vec<TableCell>> = report.nodes.iter().take(MAX_ROWS).map(build_node_row).collect();
     tabulate_rows(page, "Nodes and their clocks", None, &headings, &rows);
-    write_hidden_row_count(page, report.nodes.len(), "nodes.csv");
+    write_omitted_row_count(page, report.nodes.len(), "nodes.csv");
     if let Some(skew) = &report.skew {
         page.add_element("p", &[], &describe_skew(skew));
     }
@@ -288,7 +288,7 @@ fn describe_skew(skew: &SkewReport) -> String {
     };
     match skew.wanted.zip(skew.verdict) {
         Some((wanted, verdict)) => {
-            format!("{spread} Wanted at most {}: {verdict}.", quantity::format_time(wanted))
+            format!("{spread} The plan allows {}: {verdict}.", quantity::format_time(wanted))
         }
         None => spread,
     }

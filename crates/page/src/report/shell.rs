@@ -34,8 +34,8 @@ impl PageParts {
 pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version: &str) -> String {
     let mut page = Markup::new();
     page.add_unescaped_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    // A `meta` element, because a file from the disk has no HTTP headers. It comes first: the policy holds only
-    // for what follows it.
+    // A `meta` element, because a file from the disk has no HTTP headers. It comes first, because the policy applies
+    // only to the elements after it.
     page.empty_element(
         "meta",
         &[("http-equiv", "Content-Security-Policy"), ("content", &build_content_policy())],
@@ -50,7 +50,7 @@ pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version
         .add_unescaped_text(REPORT_STYLE)
         .close_element("style");
     page.add_unescaped_text(
-        // The link is for keyboards: it passes over the list of contents.
+        // The link is for users of a keyboard: it skips the list of contents.
         "\n</head>\n<body>\n<a class=\"skip-link\" href=\"#verdict\">Skip to the verdict</a>\n",
     );
     page.open_element("header", &[("class", "page-head")]).append(head).close_element("header");

@@ -212,7 +212,7 @@ fn write_loss_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime)
             "the report does not say in which second frames were lost.",
         );
     }
-    // The series has no seconds after the last loss. As long as it had space, these seconds were without loss.
+    // The series has no seconds after the last loss. Unless the series was full, no frame was lost in these seconds.
     lost.resize(time.seconds.max(lost.len()), Some(0));
     let columns = time.to_columns(&lost);
     let most = columns.high().unwrap_or(0);
@@ -348,7 +348,8 @@ impl KnownPercentiles {
             Self::All => "The maximum of a second is exact; its percentiles are at most 6.25 % too large.",
             Self::Some => {
                 "Maximum and mean of a second are exact; its percentiles are at most 6.25 % too large, and \
-                unknown for seconds with several receivers or with stamps out of order by more than a second."
+                unknown for seconds with several receivers or with time stamps out of order by more than a \
+                second."
             }
             Self::None => {
                 "The report has no percentiles of single seconds: several receivers measured this stream, or the report is from an older version."

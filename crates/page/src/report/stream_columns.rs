@@ -1,4 +1,4 @@
-//! The columns of the table of streams: the columns of the report's list that have a place on the page.
+//! The columns of the table of streams: those columns of the report's table that are shown on the page.
 
 use super::elements::{ColumnHeading, TableCell, number_column, word_column};
 use crate::quantity;
@@ -29,7 +29,7 @@ pub(super) fn stream_columns() -> Vec<StreamColumn> {
 }
 
 impl StreamColumn {
-    /// The form in which the page's script shows values.
+    /// Name of the form in which the page's script shows the values.
     pub(super) const fn form(&self) -> &'static str {
         match self.column.kind {
             ColumnKind::Frames | ColumnKind::Bytes | ColumnKind::Number => "frames",
@@ -41,7 +41,7 @@ impl StreamColumn {
         }
     }
 
-    /// The cell of this stream.
+    /// The cell of this column for a stream.
     pub(super) fn stream_cell(&self, stream: &StreamReport) -> TableCell {
         TableCell::from_optional(self.column.value_in(&stream).map(|value| self.build_value_cell(&value)))
     }
@@ -67,20 +67,20 @@ impl StreamColumn {
     }
 
     /// The value for the page's script; `None` if it was not measured. Numbers that it cannot hold exactly are texts.
-    pub(super) fn stream_datum(&self, stream: &StreamReport) -> Option<StreamDatum> {
+    pub(super) fn script_value_of_stream(&self, stream: &StreamReport) -> Option<ScriptValue> {
         Some(match self.column.value_in(&stream)? {
-            CellValue::Count(value) => StreamDatum::from_number(value),
+            CellValue::Count(value) => ScriptValue::from_number(value),
             // A quotient would be rounded, and shares of a few frames in 10^9 would become equal
             // when they are sorted.
-            CellValue::Share { part, whole, .. } => StreamDatum::Text(format_share_value(part, whole)),
-            value => StreamDatum::Text(format_cell_value(&value)),
+            CellValue::Share { part, whole, .. } => ScriptValue::Text(format_share_value(part, whole)),
+            value => ScriptValue::Text(format_cell_value(&value)),
         })
     }
 }
 
 fn format_cell_value(value: &CellValue) -> String {
     match value {
-        // A line can break after a comma.
+        // The space after each comma lets a line break between two names.
         CellValue::Names(names) => names.join(", "),
         other => other.to_string(),
     }
@@ -94,12 +94,12 @@ fn format_share_value(part: u64, whole: u64) -> String {
 /// A value in the data of the page.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum StreamDatum {
+pub(super) enum ScriptValue {
     Text(String),
     Number(u64),
 }
 
-impl StreamDatum {
+impl ScriptValue {
     fn from_number(value: u64) -> Self {
         // JavaScript numbers are exact up to 2^53.
         if value <= 1 << 53 { Self::Number(value) } else { Self::Text(value.to_string()) }

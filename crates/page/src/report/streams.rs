@@ -5,7 +5,7 @@
 
 use super::elements::{ColumnHeading, TableCell, tabulate_rows, write_table_head};
 use super::stream_charts;
-use super::stream_columns::{StreamColumn, StreamDatum, stream_columns};
+use super::stream_columns::{ScriptValue, StreamColumn, stream_columns};
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_report::{RunReport, StreamReport};
@@ -14,9 +14,10 @@ use std::cmp::Reverse;
 
 /// Maximum number of rows of a table that is plain HTML.
 const MAX_ROWS: usize = 200;
-/// Number of rows if there are more streams: the table then has only the worst streams.
+/// Number of rows if there are more than [`MAX_ROWS`] streams: the table then has only the worst streams.
 const MAX_WORST_ROWS: usize = 100;
-/// Maximum number of streams that all get charts, and number of the worst ones that get them otherwise.
+/// Up to this many streams, each stream gets charts. With more streams, only the `MAX_WORST_CHARTS`
+/// worst ones get them.
 const MAX_CHARTS: usize = 64;
 const MAX_WORST_CHARTS: usize = 16;
 /// Maximum number of streams that are all unfolded.
@@ -83,7 +84,7 @@ fn write_all_rows(
     struct StreamRows<'a> {
         forms: Vec<&'a str>,
         /// One list for each column.
-        columns: Vec<Vec<Option<StreamDatum>>>,
+        columns: Vec<Vec<Option<ScriptValue>>>,
     }
     let count = report.streams.len();
     page.open_element("div", &[("id", "streams-all"), ("hidden", "")]);
@@ -103,7 +104,7 @@ fn write_all_rows(
     // One JSON array for each column is shorter than one object for each stream.
     let values = columns
         .iter()
-        .map(|column| report.streams.iter().map(|stream| column.stream_datum(stream)).collect());
+        .map(|column| report.streams.iter().map(|stream| column.script_value_of_stream(stream)).collect());
     let forms = columns.iter().map(StreamColumn::form).collect();
     page.add_json_data("streams-data", &StreamRows { forms, columns: values.collect() });
 }

@@ -30,7 +30,7 @@ pub(super) const fn sign_of(result: CriterionResult) -> ResultSign {
 }
 
 /// The meaning of the verdict, in a sentence.
-const fn verdict_meaning(verdict: &RunVerdict) -> &'static str {
+const fn describe_verdict_meaning(verdict: &RunVerdict) -> &'static str {
     match verdict {
         RunVerdict::Pass => {
             "Every criterion is met, even in the worst case of the measurement's uncertainty."
@@ -48,7 +48,7 @@ const fn verdict_meaning(verdict: &RunVerdict) -> &'static str {
 pub(super) fn write_verdict(page: &mut Markup, report: &RunReport) {
     page.open_element("p", &[("class", "verdict-line")]);
     write_verdict_sign(page, choose_verdict_sign(&report.verdict), report.verdict.as_str(), true);
-    page.add_text(" ").add_element("span", &[], verdict_meaning(&report.verdict)).close_element("p");
+    page.add_text(" ").add_element("span", &[], describe_verdict_meaning(&report.verdict)).close_element("p");
     write_verdict_reasons(page, report.verdict.reasons());
     write_figure_list(page, &run_figures(report));
     page.add_element("h3", &[("class", "after-figures")], "Criteria");
@@ -72,7 +72,7 @@ fn write_verdict_reasons(page: &mut Markup, reasons: &[String]) {
     write_list(page, shown);
     if !folded.is_empty() {
         page.open_element("details", &[]);
-        page.add_element("summary", &[], &format!("{} more reasons", folded.len()));
+        page.add_element("summary", &[], &format!("More reasons: {}", folded.len()));
         write_list(page, folded);
         page.close_element("details");
     }
@@ -138,7 +138,7 @@ fn list_stream_figures(report: &RunReport) -> Vec<NamedFigure> {
 
 fn describe_outcome(outcome: &RunOutcome) -> String {
     let state = outcome.state().to_string();
-    if outcome.was_stopped() { format!("{state}, stopped by its user") } else { state }
+    if outcome.was_stopped() { format!("{state}, stopped by the user") } else { state }
 }
 
 fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {

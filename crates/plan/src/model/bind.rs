@@ -1,16 +1,16 @@
-//! Values that depend on the links of a plan: schedules from rates and gaps, and the check that ports
-//! can carry their streams.
+//! Computes the schedules of streams from their rates and gaps and the speeds of the links, and checks that the links
+//! can carry the streams.
 
 use super::{FlowShare, InterFrameGap, MeanSize, Plan, Stream, StreamAmount};
 use crate::timeline::{SendPattern, StreamTimeline};
 use crate::{PlanProblem, PlanProblems};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
 
-/// A plan with rates and gaps computed for its links.
+/// A plan with a schedule for each stream, computed for the speeds of the links.
 #[derive(Clone, Debug)]
 pub struct BoundPlan {
     pub plan: Plan,
-    /// Schedules, in the order of the plan's streams.
+    /// The schedules, in the order of `plan.streams`.
     pub streams: Vec<BoundStream>,
     /// Speed of each port, if known.
     pub speeds: Vec<Option<BitRate>>,
@@ -20,7 +20,8 @@ pub struct BoundPlan {
 pub struct BoundStream {
     /// Time at which each frame is due.
     pub timeline: StreamTimeline,
-    /// True if the speed of its link is not known here. The schedule is then a guess, good enough for receiving.
+    /// True if the schedule is an estimate for an assumed link speed. This happens only on nodes that do not send the
+    /// stream; they need no exact schedule.
     pub assumed: bool,
 }
 
@@ -29,20 +30,20 @@ pub struct BoundStream {
 const ASSUMED_LINK_RATE: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
-    /// Computes rates and gaps for the given port speeds (one per port; `layer1.speed` overrides the link's own).
-    /// Refuses a plan that needs more than a port's speed.
+    /// Computes the schedules for the given port speeds (one for each port; `layer1.speed` in the document overrides
+    /// it). Fails if a schedule needs a speed that is not known, or if the streams of a port need more than its speed.
     pub fn bind_to_links(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, PlanProblems> {
-        self.bind_local_part(speeds, &|_| true)
+        self.bind_to_links_of_node(speeds, &|_| true)
     }
 
-    /// Binds a part of a plan, like [`Self::bind_to_links`], on a node that has only the ports for which `is_here` is
-    /// true. Streams from other nodes may get an assumed schedule.
-    pub fn bind_local_part(
+    /// Like [`Self::bind_to_links`], on a node that has only the ports for which `is_here` is true. If the schedule of
+    /// a stream from another node cannot be computed, it is estimated for an assumed link speed.
+    pub fn bind_to_links_of_node(
         self,
         speeds: &[Option<BitRate>],
         is_here: &dyn Fn(usize) -> bool,
     ) -> Result<BoundPlan, PlanProblems> {
-        // Without this addition, `zip` would drop the ports for which the caller gives no speed.
+        // Without the repeated `None`, `zip` would drop the ports for which the caller gives no speed.
         let of_links = speeds.iter().copied().chain(std::iter::repeat(None));
         let speeds: Vec<_> =
             self.ports.iter().zip(of_links).map(|(port, link)| port.speed.or(link)).collect();
@@ -50,12 +51,13 @@ impl Plan {
         let mut streams = Vec::with_capacity(self.streams.len());
         for stream in &self.streams {
             let exact = stream
-                .bind_to_link(speeds[stream.tx])
+                .compute_stream_schedule(speeds[stream.tx])
                 .map(|timeline| BoundStream { timeline, assumed: false });
             let bound = match exact {
-                // The sending node reports a real error itself; this node only receives the stream.
+                // If more than the link speed is missing, the sending node reports the error; this node does
+                // not send the stream.
                 Err(_) if !is_here(stream.tx) => stream
-                    .bind_to_link(Some(ASSUMED_LINK_RATE))
+                    .compute_stream_schedule(Some(ASSUMED_LINK_RATE))
                     .map(|timeline| BoundStream { timeline, assumed: true }),
                 exact => exact,
             };
@@ -75,30 +77,31 @@ impl Plan {
         }
     }
 
-    /// Problems of ports that would have to carry more than their speed.
+    /// Returns an error for each port whose streams together need more than the speed of its link.
     fn find_overloaded_ports(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
         let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
-            // Without a known speed, no load can be too high.
+            // A port with an unknown speed cannot be checked.
             let speed = (*speed)?;
             let load = self.sum_port_load(streams, port);
             (load > speed).then(|| {
-                // The rates of all these flows add up. The first one gets the problem: it has only one position.
+                // The problem concerns all streams of the port, but has only one position: that of the first stream.
                 let first = self.streams.iter().find(|stream| stream.tx == port);
                 let message = format!(
-                    "the flows of port `{}` ({}) need {load} on the line (layer 1), but its link has {speed}",
+                    "the flows of port `{}` ({}) need {load} at layer 1, but the speed of its link is \
+                    {speed}",
                     self.ports[port].name,
                     self.format_senders_of_port(port)
                 );
                 let path = format!("flows[{}].rate", first.map_or(0, |stream| stream.flow));
                 let problem = PlanProblem::error(path, message)
-                    .with_hint("lower the rates, or set `layer1` speed if the link is really faster");
+                    .with_hint("lower the rates, or set the port's `layer1` speed if the link is faster");
                 first.map(|stream| stream.place.locate_problem(problem.clone())).unwrap_or(problem)
             })
         });
         over.collect()
     }
 
-    /// Total rate of the streams of a port, at layer 1.
+    /// Total layer 1 rate of the paced streams that the port sends.
     fn sum_port_load(&self, streams: &[BoundStream], port: usize) -> BitRate {
         let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
         // An unpaced stream takes only the remaining capacity of the link.
@@ -108,7 +111,8 @@ impl Plan {
         BitRate::new(loads.fold(0, u64::saturating_add))
     }
 
-    /// The names of the flows that a port sends; of many flows, only the first ones.
+    /// The names of the streams that a port sends, for a message. Of more than six streams, only the
+    /// first five are named.
     fn format_senders_of_port(&self, port: usize) -> String {
         let names: Vec<&str> = self
             .streams
@@ -124,10 +128,10 @@ impl Plan {
 }
 
 impl Stream {
-    /// The schedule on a link of this speed.
-    fn bind_to_link(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
+    /// Computes the stream's schedule on a link of this speed (`None`: not known).
+    fn compute_stream_schedule(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
         let size = MeanSize::from(self.frames.mean_size());
-        // An unpaced stream has no real rate: any speed will do to estimate how long it takes.
+        // An unpaced stream has no rate of its own. Any link speed is good enough to estimate its duration.
         let link = if self.frames.is_unpaced() { link.or(Some(ASSUMED_LINK_RATE)) } else { link };
         // OTG's `bps` counts layer 2 with FCS, its `percentage` counts layer 1 (preamble and gap included).
         let rate = match self.rate {
@@ -141,44 +145,47 @@ impl Stream {
                 FrameRate::from_share(link, share, size.l1_bytes(), size.frames)
             }
         };
-        // A rate of 0 would put every frame after the first at the end of time.
-        let rate = rate.ok_or_else(|| self.problem_at("rate", "the rate rounds to zero"))?;
-        self.check_frame_gap(rate, link).map_err(|message| self.problem_at("duration", message))?;
+        // With a rate of 0, no frame after the first would ever be due.
+        let rate = rate.ok_or_else(|| self.flow_field_problem("rate", "the rate rounds to zero"))?;
+        self.check_frame_gap(rate, link).map_err(|message| self.flow_field_problem("duration", message))?;
         let shape = match self.duration.amount {
             StreamAmount::Continuous => SendPattern::Endless,
             StreamAmount::Packets(packets) => SendPattern::Frames(packets),
             StreamAmount::Seconds(seconds) => SendPattern::Within(seconds),
             StreamAmount::Bursts { bursts, packets, between } => {
-                // `StreamTimeline::due_time` divides by the frames of a burst.
+                // `StreamTimeline::due_time` divides by the number of frames in a burst, so there must be at least one.
                 SendPattern::Bursts { bursts, frames: packets.max(1), pause: self.pause_time(between, link)? }
             }
         };
         let delay = self.pause_time(self.duration.delay, link)?;
         let whole = StreamTimeline { rate, delay, shape };
-        Ok(self.part.part_of_timeline(whole).map_err(|message| self.problem_at("duration", message))?)
+        Ok(self
+            .part
+            .schedule_of_share(whole)
+            .map_err(|message| self.flow_field_problem("duration", message))?)
     }
 
-    /// A pause as time, on a link of this speed.
+    /// Converts a pause to a time. Fails for a pause in bytes if the speed of the link is not known.
     fn pause_time(&self, gap: InterFrameGap, link: Option<BitRate>) -> Result<Nanos, Box<PlanProblem>> {
         Ok(gap
             .time_on_link(link)
             .ok_or_else(|| self.missing_speed_problem("duration", "a pause in bytes"))?)
     }
 
-    fn problem_at(&self, field: &str, message: impl Into<String>) -> PlanProblem {
+    fn flow_field_problem(&self, field: &str, message: impl Into<String>) -> PlanProblem {
         PlanProblem::error(format!("flows[{}].{field}", self.flow), message)
     }
 
     fn missing_speed_problem(&self, field: &str, what: &str) -> PlanProblem {
         let problem =
-            self.problem_at(field, format!("{what} needs the speed of the link, which is not known"));
+            self.flow_field_problem(field, format!("{what} needs the speed of the link, which is not known"));
         problem.with_hint("set the port's `speed` in `layer1`")
     }
 
     /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate. Without a known
     /// link speed it checks nothing.
     fn check_frame_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
-        // Frames at the requested rate already have Ethernet's own gap, so only a wider one needs a check.
+        // The check of the port's load already includes Ethernet's own gap, so only a wider gap needs a check.
         let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
         let size = MeanSize::from(self.frames.mean_size());
         // Preamble and start delimiter are 8 bytes; the gap replaces the usual 12.
@@ -186,7 +193,8 @@ impl Stream {
         let needed = rate.bit_rate(spaced, size.frames);
         if needed > link {
             return Err(format!(
-                "frames at this rate with gaps of {} bytes need {needed}, but the link has {link}",
+                "frames at this rate with gaps of {} bytes need {needed}, but the speed of the link is \
+                {link}",
                 self.duration.gap
             ));
         }
@@ -195,7 +203,8 @@ impl Stream {
 }
 
 impl InterFrameGap {
-    /// Its time on a link of this speed; `None` if it needs the speed and that is unknown.
+    /// Converts the pause to a time on a link of this speed. `None` if the pause is in bytes and the
+    /// speed is not known.
     fn time_on_link(self, link: Option<BitRate>) -> Option<Nanos> {
         match self {
             // Zero bytes take no time on any link, so a document without pauses needs no link speed.
@@ -207,18 +216,20 @@ impl InterFrameGap {
 }
 
 impl FlowShare {
-    /// Its part of a flow's schedule. All parts together have exactly the flow's frames, each at the flow's time.
-    // Part i sends frames i, i + of, …: it starts when frame i is due, at a rate of 1/of. Bursts must divide evenly, or
-    // frames of one burst would belong to another part's burst.
-    fn part_of_timeline(self, whole: StreamTimeline) -> Result<StreamTimeline, String> {
+    /// Returns the schedule of this share of a flow. All shares together send exactly the frames of the flow, each at
+    /// its time in the flow's schedule.
+    // Share i sends frames i, i + of, …: it starts when frame i of the flow is due, at 1/of of the flow's rate. The
+    // frames of a burst must divide evenly, or the bursts of a share would differ in length.
+    fn schedule_of_share(self, whole: StreamTimeline) -> Result<StreamTimeline, String> {
         if self.of == 1 {
             return Ok(whole);
         }
         let shape = match whole.shape {
             SendPattern::Endless => SendPattern::Endless,
-            // A time limit becomes a count: each part would round its own last frame differently.
+            // A time limit becomes a number of frames: with a time limit, each share would round
+            // its last frame differently.
             SendPattern::Frames(_) | SendPattern::Within(_) => {
-                match self.share_of_frames(whole.total_frames().unwrap_or(0)) {
+                match self.count_frames_in_share(whole.total_frames().unwrap_or(0)) {
                     0 => return Err(self.too_few_frames_message()),
                     frames => SendPattern::Frames(frames),
                 }
@@ -235,12 +246,13 @@ impl FlowShare {
                 SendPattern::Bursts { bursts, frames: frames / self.of, pause }
             }
         };
-        // The rate is an exact fraction, so a part keeps the times of the flow's own frames.
+        // The rate is an exact fraction, so each frame of the share is due exactly when it is due
+        // in the flow's schedule.
         let rate = whole.rate.divide_by(self.of).ok_or_else(|| self.too_few_frames_message())?;
         Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due_time(self.index), shape })
     }
 
     fn too_few_frames_message(self) -> String {
-        format!("the flow has too few frames: each of its {} pairs of interfaces needs one", self.of)
+        format!("the flow has too few frames: each of its {} pairs of interfaces needs at least one", self.of)
     }
 }

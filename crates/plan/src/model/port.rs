@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The interface of a port: `eth1`, or `ns/eth1` in a named network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PortLocation {
-    /// Name of the network namespace; `None` is the caller's own.
+    /// Name of the network namespace; `None` means the namespace of the packetrig process.
     pub namespace: Option<String>,
     pub interface: String,
 }
@@ -20,7 +20,7 @@ impl FromStr for PortLocation {
         // Only the first slash divides: a second one stays in the interface name, which is then refused.
         let namespace = text.split_once('/').map(|(namespace, _)| namespace);
         let interface = text.split_once('/').map_or(text, |(_, interface)| interface);
-        // IFNAMSIZ is 16 with the final zero.
+        // IFNAMSIZ is 16, including the final zero byte.
         if interface.len() > 15 || !is_valid_name(interface) || !namespace.is_none_or(is_valid_name) {
             return Err(format!("`{text}` is not an interface; write `eth1`, or `namespace/eth1`"));
         }
@@ -44,22 +44,22 @@ impl fmt::Display for PortLocation {
 }
 
 impl PortLocation {
-    /// A placeholder for a location that is not known yet. No interface has this name.
+    /// A placeholder for a location that is not known yet: no interface has an empty name.
     pub const fn unknown_location() -> Self {
         Self { namespace: None, interface: String::new() }
     }
 }
 
-/// The machine of a port. A plan for this machine alone has only [`PortHost::Here`].
+/// The machine that a port is on. A plan for this machine alone has only [`PortHost::Here`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PortHost {
     #[default]
     Here,
-    /// The node of this name.
+    /// The node of the fleet with this name.
     Node(String),
-    /// Any port of a fleet with this label. It is chosen when the nodes are known; until then its location is
-    /// [`PortLocation::unknown_location`].
+    /// Any port of a fleet with this label. The port is chosen when the nodes are known; until then
+    /// its location is [`PortLocation::unknown_location`].
     Any(String),
 }
 
@@ -69,18 +69,18 @@ pub struct Port {
     /// Name of the port in the plan.
     pub name: String,
     pub site: PortHost,
-    /// Its interface on that machine.
+    /// The network interface on the machine `site`.
     pub location: PortLocation,
-    /// Speed that the document gives (`layer1.speed`).
+    /// Speed that the document gives (`layer1.speed`); `None` if it gives none.
     pub speed: Option<BitRate>,
     /// MTU that the document requests.
     pub mtu: Option<u32>,
-    /// True if it receives frames for all MAC addresses, in promiscuous mode (the default).
+    /// True if the port receives frames for all MAC addresses, in promiscuous mode (the default).
     pub promiscuous: bool,
 }
 
 impl Port {
-    /// Its location as it is written in documents: `eth1`, `node7/eth1`, `any-tx`.
+    /// The port's location as documents write it: `eth1`, `node7/eth1`, `any-tx`.
     pub fn full_location(&self) -> String {
         match &self.site {
             PortHost::Here => self.location.to_string(),

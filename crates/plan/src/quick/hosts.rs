@@ -7,12 +7,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Both hosts of a plan from flags. The frames of its only sender go from one to the other.
+/// The two emulated hosts of a plan from flags: one at its only sender, one at its only receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuickHosts {
     sender: DeviceAddress,
     receiver: DeviceAddress,
-    /// The receiver sends to the sender, too.
+    /// True if the receiver also sends to the sender.
     both_ways: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct QuickHosts {
 pub struct HostRequest {
     pub address: Option<HostAddress>,
     pub gateway: Option<IpAddr>,
-    /// MAC address that its frames go to, in place of the gateway's.
+    /// MAC address that the host's frames go to, in place of the gateway's MAC address.
     pub next_hop: Option<Mac>,
 }
 
@@ -73,7 +73,7 @@ impl HostRequest {
         self.gateway.is_some() || self.next_hop.is_some()
     }
 
-    /// The addresses of this host and of its gateway, each with its flag.
+    /// The addresses of this host and of its gateway, each with the name of its flag.
     fn addresses_by_flag(&self, flags: [&'static str; 2]) -> impl Iterator<Item = (&'static str, IpAddr)> {
         let addresses = [self.address.map(HostAddress::ip), self.gateway];
         flags.into_iter().zip(addresses).filter_map(|(flag, address)| Some((flag, address?)))
@@ -87,7 +87,7 @@ impl HostRequest {
 }
 
 impl QuickHosts {
-    /// Builds the hosts from the flags. Fails if their addresses do not fit together; the error names the flag.
+    /// Builds the hosts from the flags. Fails if the flags contradict each other; the error names the flag.
     pub fn new(
         sender: HostRequest,
         receiver: HostRequest,
@@ -157,7 +157,7 @@ fn check_next_hop(from: &DeviceAddress, to: &DeviceAddress, flag: &str) -> Resul
         return Err(format!("sender and receiver cannot have the same address {other} (--src-ip, --dst-ip)"));
     }
     match (from.gateway, from.is_on_link(other)) {
-        // With the MAC address of the next hop, frames need no route, so any two addresses fit together.
+        // With the MAC address of the next hop, frames need no route, so any two addresses are possible.
         _ if from.gateway_mac.is_some() => Ok(()),
         (Some(_), true) => Err(format!(
             "no frame would go to the router of {flag}: {other} is in the network of the {name} ({network}); \

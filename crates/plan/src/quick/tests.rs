@@ -70,7 +70,8 @@ proptest! {
     fn quick_plan_reads_back_from_yaml_and_json(quick in any_quick()) {
         let plan = Plan::from_text(&quick.to_yaml()).map_err(|problems| TestCaseError::fail(format!("{problems}\n{}", quick.to_yaml())))?;
         prop_assert_eq!(plan.streams.len(), quick.streams as usize);
-        // A VLAN tag or IPv6 leaves no room for the full test tag in the smallest frames; nothing else is worth a warning.
+        // A VLAN tag or IPv6 leaves no room for the full test tag in the smallest frames; nothing else
+        // is worth a warning.
         prop_assert!(plan.warnings.is_empty() || quick.vlan.is_some() || quick.ipv6, "{:?}", plan.warnings);
         let json = Plan::from_text(&quick.to_document().to_string()).unwrap();
         prop_assert_eq!(plan.streams[0].frames.template().unwrap().spec(), json.streams[0].frames.template().unwrap().spec());

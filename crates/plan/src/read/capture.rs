@@ -1,4 +1,5 @@
-//! Captures and their filters. A mask bit of 0 means "must match"; fields that are not named match anything.
+//! Captures and their filters. In a filter, a mask bit of 0 means "must match"; fields that are
+//! not named match anything.
 
 use super::{NamedObjectPaths, PortNames, UNSUPPORTED_TEXT, resolve_port_name};
 use crate::reader::{DocumentItem, DocumentObject};
@@ -6,10 +7,10 @@ use crate::{CaptureFormat, PlannedCapture};
 use packetrig_wire::filter::{FieldCondition, FilterBase, FrameFilter};
 use std::collections::HashMap;
 
-/// A filter field: OTG's name, bit offset from its base, width.
+/// A filter field: OTG's name, offset from its base in bits, width in bits.
 type FieldDef = (&'static str, u32, u32);
 
-// Bits from the start of the frame, of the tag control information, or of the IP header.
+// Offsets are in bits, from the start of the frame, of the tag control information, or of the IP header.
 const ETHERNET: &[FieldDef] = &[("dst", 0, 48), ("src", 48, 48), ("ether_type", 96, 16)];
 const VLAN: &[FieldDef] = &[("priority", 0, 3), ("cfi", 3, 1), ("id", 4, 12), ("protocol", 16, 16)];
 const IPV4: &[FieldDef] = &[
@@ -57,7 +58,7 @@ pub(super) fn read_captures<'a>(
         // OTG: without `packet_size`, the whole packet is captured.
         let snap_len =
             object.read_member("packet_size").map(|_| object.read_number("packet_size", 0, 1, 65_535));
-        // OTG combines filters with AND, so one list holds the conditions of all.
+        // OTG combines filters with AND, so one list holds the conditions of all filters.
         let conditions = object.read_items("filters").iter().flat_map(read_capture_conditions).collect();
         captures.push(PlannedCapture {
             name,
@@ -72,7 +73,8 @@ pub(super) fn read_captures<'a>(
     captures
 }
 
-/// The ports of a capture. `captured` has the ports of the captures before it, each with the first capture's name.
+/// Reads the ports of a capture. `captured` has the ports of the earlier captures, each with the name of the first
+/// capture that has the port.
 fn read_capture_ports(
     object: &DocumentObject<'_>,
     ports: &PortNames,
@@ -150,7 +152,7 @@ fn read_hex(object: &DocumentObject<'_>, name: &'static str, bits: u32) -> u128 
     let Some(item) = object.read_member(name) else { return 0 };
     let Some(text) = item.as_text() else { return 0 };
     let digits = text.trim_start_matches("0x").trim_start_matches("0X");
-    // `from_str_radix` accepts a sign, but no document means it.
+    // `from_str_radix` accepts a sign, which is not a hexadecimal digit.
     let value = if digits.starts_with('+') { None } else { u128::from_str_radix(digits, 16).ok() };
     match value {
         Some(value) if bits >= 128 || value < 1 << bits => value,

@@ -1,4 +1,5 @@
-//! Devices: emulated interfaces and their addresses. Their routing protocols are refused by path.
+//! Devices: emulated interfaces and their addresses. Routing protocols of devices are not supported: each is an
+//! error with its path.
 
 use super::{NamedObjectPaths, PortNames, UNSUPPORTED_TEXT, resolve_port_name};
 use crate::device::{DeviceAddress, DeviceInterface, Mac, VlanTag};
@@ -76,13 +77,13 @@ fn read_interface<'a>(
     }
     object.refuse_members(&["dhcpv4_interfaces", "dhcpv6_interfaces"], UNSUPPORTED_TEXT);
     object.refuse_unread_members();
-    // Missing members count only now, after all others were read, so that users see all problems at once.
+    // A missing member ends the reading only here, after all members were read, so that users see all problems at once.
     let found = DeviceInterface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
     refuse_duplicate_addresses(item, &found, taken);
     Some(found)
 }
 
-/// The interface that has an address, for each network (a port and VLAN tags).
+/// For each network (a port and its VLAN tags), the name of the interface that has each address.
 type AddressOwnersByNetwork = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>;
 
 /// Refuses an address that another interface of the same network has: both would answer for it.
@@ -98,7 +99,7 @@ fn refuse_duplicate_addresses(
     for (ip, owner) in twins {
         item.add_item_error(format!("{ip} already belongs to interface `{owner}` on the same port and VLAN"));
     }
-    // The first owner stays, so that a third twin is compared with the same interface.
+    // The first interface stays the owner, so that all errors about an address name the same interface.
     for address in &found.addresses {
         network.entry(address.ip).or_insert_with(|| found.name.clone());
     }
@@ -159,7 +160,7 @@ fn read_address<'a>(
     let gateway = gateway?;
     // A multicast address names a group, so no single router would answer for it.
     if gateway.is_multicast() {
-        item.add_item_error(format!("gateway {gateway} is a multicast address"));
+        item.add_item_error(format!("gateway {gateway} is a multicast address; use a unicast address"));
     }
     // OTG requires a gateway, so documents give the unspecified address to say that there is none.
     let gateway = (!gateway.is_unspecified()).then_some(gateway);
@@ -172,7 +173,7 @@ fn read_gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
     object.refuse_unread_members();
     match (choice, value) {
         ("value", Some(item)) => read_mac(&item),
-        // OTG's default of `value` is the address of zeros.
+        // OTG's default of `value` is 00:00:00:00:00:00.
         ("value", None) => Some([0; 6]),
         _ => None,
     }

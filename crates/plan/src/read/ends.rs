@@ -62,7 +62,7 @@ impl<'a> NamedEndpoints<'a> {
         self.port_names.names.len()
     }
 
-    /// Its name in the document.
+    /// The name of an endpoint in the document.
     pub(super) fn endpoint_name(&self, endpoint: FlowEndpoint) -> &str {
         let interface = &self.interfaces[endpoint.interface];
         endpoint.address.map_or(&interface.name, |address| &interface.addresses[address].name)
@@ -130,14 +130,14 @@ fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEn
 fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option<FlowEndpoints> {
     let one_to_one = object.read_word("mode", &["mesh", "one_to_one"], "mesh") == "one_to_one";
     let both_ways = object.read_flag("bidirectional", false);
-    // Both sides are read before either is given up, so that problems of both sides are noted.
+    // Both lists are read before an error in one of them ends the reading, so that the problems of both are noted.
     let tx = read_endpoints(object, "tx_names", known);
     let rx = read_endpoints(object, "rx_names", known);
     let tx = tx?;
     let rx = rx?;
     if one_to_one && tx.len() != rx.len() {
         let message = format!(
-            "`one_to_one` needs the same number of names on both sides, not {} and {}",
+            "`one_to_one` needs the same number of names in `tx_names` and `rx_names`, not {} and {}",
             tx.len(),
             rx.len()
         );
@@ -154,7 +154,7 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option
         tx.into_iter().zip(rx).collect()
     } else if tx.len().saturating_mul(rx.len()) > super::flow::MAX_STREAMS {
         object.item.add_item_error(format!(
-            "{} pairs are too many; a run can distinguish at most {}",
+            "{} pairs of interfaces are too many; a run can distinguish at most {} streams",
             tx.len() * rx.len(),
             super::flow::MAX_STREAMS
         ));
@@ -170,7 +170,7 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option
     Some(FlowEndpoints::Pairs(pairs_in_both_directions(&couples, both_ways)))
 }
 
-/// The named endpoints; `None` if one of them is unknown.
+/// Reads the endpoints in the list `name`; `None` if one of them is unknown.
 fn read_endpoints(
     object: &DocumentObject<'_>,
     name: &'static str,
@@ -182,7 +182,8 @@ fn read_endpoints(
     (found.len() == items.len()).then_some(found)
 }
 
-/// Each direction has the flow's whole rate and amount, which its pairs share.
+/// Makes the pairs of a flow, with `both_ways` also those of the opposite direction. Each direction has the flow's
+/// whole rate and amount, which its pairs divide among themselves.
 fn pairs_in_both_directions(couples: &[(FlowEndpoint, FlowEndpoint)], both_ways: bool) -> Vec<EndpointPair> {
     let of = couples.len() as u64;
     let mut pairs: Vec<EndpointPair> = (0..)

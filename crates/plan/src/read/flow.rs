@@ -3,7 +3,7 @@
 use super::ends::{EndpointPair, FlowEndpoints, NamedEndpoints, read_flow_endpoints};
 use super::metrics::read_metrics;
 use super::packet::{HeaderContext, parse_hex_bytes, read_headers};
-use super::pair_headers::{PairHeaders, direct_recording_to_gateway, headers_for_pair};
+use super::pair_headers::{PairHeaders, build_headers_for_pair, direct_recording_to_gateway};
 use super::port::read_placeholder;
 use super::replay::{self, FrameSourceAndPace};
 use super::size::read_size;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 // The test tag has room for 65 536 stream numbers (decision 0001).
 pub(super) const MAX_STREAMS: usize = 1 << 16;
-/// Maximum number of recordings of a run: each takes a thread and some MiB.
+/// Maximum number of recordings that a run replays: each takes a thread and some MiB.
 const MAX_RECORDINGS: usize = 64;
 
 pub(super) fn read_flows<'a>(
@@ -40,7 +40,7 @@ pub(super) fn read_flows<'a>(
     let mut flow = 0;
     for item in flows.into_iter().flatten() {
         if let Some(gap) = read_flow_placeholder(&item, options, known, streams.len()) {
-            // Placeholders keep every index as in the whole plan: messages between nodes name streams by it.
+            // Placeholders keep every index as in the whole plan: messages between nodes name streams by their index.
             streams.extend((0..gap.count).map(|number| placeholder_stream(flow + number, &gap)));
             flow += gap.count;
         } else {
@@ -50,7 +50,7 @@ pub(super) fn read_flows<'a>(
         // The limit is checked in the loop: a document must not fill the memory before it is refused.
         if streams.len() > MAX_STREAMS {
             let message =
-                format!("the plan has more than {MAX_STREAMS} streams, which a run cannot distinguish");
+                format!("the plan has more than {MAX_STREAMS} streams; a run cannot distinguish more");
             config.item.add_item_error(message);
             return Vec::new();
         }
@@ -113,7 +113,7 @@ fn read_flow<'a>(
     Some(())
 }
 
-/// Flows of other nodes, each of one stream.
+/// Flows of other nodes that a placeholder in a part of a plan replaces. Each counts as one stream.
 struct FlowPlaceholder {
     count: usize,
     /// The sending port, which is on another node.
@@ -129,12 +129,12 @@ fn read_flow_placeholder(
     streams: usize,
 ) -> Option<FlowPlaceholder> {
     let object = item.as_object()?;
-    // The number is at most the remaining limit, so that placeholders alone cannot exceed the limit of streams.
+    // The number is limited to the streams that the plan may still have, so that a placeholder cannot exceed the limit.
     let count = read_placeholder(&object, options, MAX_STREAMS - streams.min(MAX_STREAMS))?;
     let last_port = known.port_count().saturating_sub(1) as u128;
     let tx = object.require_member("tx").and_then(|item| item.as_number(0, last_port));
     object.refuse_unread_members();
-    // A number that is refused is already an error.
+    // A refused number is already recorded as an error.
     let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
     // This node never sends these streams: they only keep the numbers of the other streams as they are
     // in the whole plan.
@@ -213,7 +213,7 @@ impl SharedFlowProperties {
                 stream.name = format!("{}: {from} > {to}", self.name);
             }
             streams.push(stream);
-            // The caller reports this error. Building the remaining pairs would only take memory.
+            // The caller reports that there are too many streams. Building the remaining pairs would only take memory.
             if streams.len() > MAX_STREAMS {
                 break;
             }
@@ -221,7 +221,7 @@ impl SharedFlowProperties {
         Some(())
     }
 
-    /// The stream of a pair of interfaces. `streams` are the streams before it in the plan.
+    /// Makes the stream of a pair of interfaces. `streams` are the streams before it in the plan.
     fn make_pair_stream(
         &self,
         item: &DocumentItem<'_>,
@@ -230,7 +230,7 @@ impl SharedFlowProperties {
         known: &NamedEndpoints<'_>,
         streams: &[Stream],
     ) -> Option<Stream> {
-        let found = headers_for_pair(&recipe.spec.headers, pair, known);
+        let found = build_headers_for_pair(&recipe.spec.headers, pair, known);
         let PairHeaders { headers, awaits, routed } =
             found.map_err(|message| item.add_item_error(message)).ok()?;
         let spec = FrameSpec { headers, routed, ..recipe.spec.clone() };
@@ -239,7 +239,7 @@ impl SharedFlowProperties {
         Some(Stream { part: pair.part, awaits, ..self.make_stream_between(pair, source, known) })
     }
 
-    /// The stream of a recording, from one interface to another.
+    /// Makes the stream of a recording, from one interface to another.
     fn make_replay_stream(
         &self,
         item: &DocumentItem<'_>,
@@ -296,8 +296,8 @@ fn read_flow_origin(
     Some(FlowOrigin::Recipe(FlowRecipe { spec, rate: rate?, duration: duration? }))
 }
 
-/// Makes the frames of the stream after `streams`. If the stream before it has the same frames, both share a template,
-/// which may take many times the length of its flow in the document.
+/// Makes the frames of the stream after `streams`. If the stream before it has the same frames, both share one
+/// template, because a template can take many times the memory of its flow in the document.
 fn make_frames(
     item: &DocumentItem<'_>,
     spec: FrameSpec,
@@ -341,7 +341,7 @@ fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wa
     let path = format!("{}.size", item.path);
     let smallest = template.spec().size.min_size();
     let refuse = |form: TagForm, why: &str| {
-        let needed = smallest_with_tag(template.header_len(), form);
+        let needed = smallest_frame_with_tag(template.header_len(), form);
         let problem = PlanProblem::error(path.clone(), format!("frames of {} B {why}", smallest.bytes()));
         problem.with_hint(format!(
             "make the frames {needed} B or larger; or set `metrics.enable` to false: then nothing is measured"
@@ -350,14 +350,15 @@ fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wa
     // The smallest size decides: a larger frame has room for at least the same form.
     item.add_problem(match template.tag_form(smallest) {
         Some(TagForm::Full) => return,
-        // The short tag has 12 bits for the stream.
+        // The short tag has 12 bits for the number of the stream.
         Some(TagForm::Short) if stream < MAX_SHORT_TAG_STREAMS => PlanProblem::warning(
             path,
             "the smallest frames have room for the short test tag only, so their latency is not measured",
         ),
         Some(TagForm::Short) => refuse(
             TagForm::Full,
-            "have room for the short test tag only, which distinguishes 4096 streams; this is a later one",
+            "have room for the short test tag only, which distinguishes 4096 streams; this stream \
+            comes after them",
         ),
         None => refuse(
             TagForm::Short,
@@ -367,8 +368,8 @@ fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wa
     });
 }
 
-/// Bytes of the smallest frame with room for such a tag, FCS included.
-const fn smallest_with_tag(header_len: usize, form: TagForm) -> usize {
+/// Bytes of the smallest frame with room for a tag of this form, FCS included.
+const fn smallest_frame_with_tag(header_len: usize, form: TagForm) -> usize {
     header_len + form.bytes() + FrameSize::FCS as usize
 }
 

@@ -38,7 +38,7 @@ fn read_thousandths(item: &DocumentItem<'_>) -> Option<u64> {
     let text = item.as_text()?;
     let copies = parse_decimal(text, 3);
     if copies.is_none() {
-        item.add_item_error(format!("`{text}` is not a number of copies: a number from 0"));
+        item.add_item_error(format!("`{text}` is not a number of copies; write a number like 2 or 1.5"));
     }
     copies
 }

@@ -1,5 +1,5 @@
-//! Header stacks: turns `packet` of a flow into headers of `wire`. The tables there name the fields, so this file has
-//! code only for headers that OTG writes differently.
+//! Header stacks: turns `packet` of a flow into headers of the crate `wire`. The tables of `wire` have the names of the
+//! fields, so this file has code only for headers that OTG writes differently.
 
 use super::UNSUPPORTED_TEXT;
 use crate::reader::{DocumentItem, DocumentObject};
@@ -14,11 +14,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub const UNSUPPORTED_HEADERS: &[&str] =
     &["gtpv1", "gtpv2", "ppp", "igmpv1", "snmpv2c", "rsvp", "macsec", "lacp", "ipv6_extension_header", "cfm"];
 
-/// Values from outside a flow's headers and sizes that the reading of them needs.
+/// Values that are needed to read a flow's headers and sizes, but that are not in them.
 #[derive(Clone, Copy)]
 pub(super) struct HeaderContext {
     pub(super) options: PlanParseOptions,
-    /// Number of the flow; its seeds are drawn from this number.
+    /// Number of the flow; the seeds of its random values depend on it.
     pub(super) flow: u64,
     /// Number of the header in the frame; 0 outside headers.
     pub(super) header: u64,
@@ -172,7 +172,7 @@ fn is_placeholder_setting(kind: HeaderKind, field: &FieldDef, setting: &FieldSet
     )
 }
 
-/// IPv4 options: router alert and end of options. Others are refused.
+/// Reads IPv4 options: router alert and end of options. Other options are refused.
 fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     for item in object.read_items("options") {
         let Some(option) = item.as_object() else { continue };
@@ -193,7 +193,7 @@ fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     }
 }
 
-/// Options of Geneve, as hexadecimal digits.
+/// Reads the options of Geneve, which are given as hexadecimal digits.
 fn read_geneve_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     let Some(item) = object.read_member("options") else { return };
     let Some(options) = item.as_text().map(parse_hex_bytes) else { return };
@@ -221,7 +221,7 @@ fn read_checksum(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldS
         let value = object.require_member("custom")?.as_number(0, field_maximum(field))?;
         return Some(FieldSetting::Pattern(FieldPattern::Value(value)));
     }
-    // Without a setting, the template computes a right checksum, so "good" needs none.
+    // Without a setting, the template computes a correct checksum, so "good" needs none.
     (object.read_word("generated", &["good", "bad"], "good") == "bad").then_some(FieldSetting::BadChecksum)
 }
 

@@ -12,14 +12,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The headers of one pair's frames.
 pub(super) struct PairHeaders {
     pub(super) headers: Vec<PacketHeader>,
-    /// The neighbour with the MAC address that the headers need.
+    /// The neighbour whose MAC address the headers need and that is not known yet.
     pub(super) awaits: Option<DeviceNeighbour>,
     /// True if the next hop is a router.
     pub(super) routed: bool,
 }
 
-/// Makes the headers for a pair. The error is for the user.
-pub(super) fn headers_for_pair(
+/// Makes the headers for a pair. The error is a message for the user.
+pub(super) fn build_headers_for_pair(
     headers: &[PacketHeader],
     pair: &EndpointPair,
     known: &NamedEndpoints<'_>,
@@ -79,8 +79,8 @@ fn select_part_values(header: &PacketHeader, part: FlowShare) -> Result<PacketHe
     Ok(mine)
 }
 
-/// Reverses the direction: it swaps IP addresses and ports. It swaps MAC addresses only if the document gives both;
-/// otherwise it removes them, and those of the interfaces are filled in later.
+/// Reverses the direction of the frames: swaps IP addresses, and UDP and TCP ports. Swaps MAC addresses only if the
+/// document gives both; otherwise removes them, and the MAC addresses of the interfaces are filled in later.
 fn reverse_direction(headers: &mut [PacketHeader]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     for (index, header) in headers.iter_mut().enumerate() {
@@ -95,7 +95,8 @@ fn reverse_direction(headers: &mut [PacketHeader]) {
                 header.unset_field("dst");
             }
             HeaderKind::Ipv4 | HeaderKind::Ipv6 => swap_settings(header, "src", "dst"),
-            // The destination port of a tunnel announces its content, in both directions.
+            // The destination port of a tunnel announces the content of the packet in both directions, so
+            // it is not swapped.
             HeaderKind::Udp if kinds.get(index + 1).is_some_and(|next| *next != HeaderKind::Custom) => {}
             HeaderKind::Udp | HeaderKind::Tcp => {
                 set_default_value(header, "src_port");
@@ -129,12 +130,12 @@ fn set_default_value(header: &mut PacketHeader, name: &str) {
     }
 }
 
-/// Puts the interface's VLAN tags behind the Ethernet header, unless the document has put tags there.
+/// Puts the interface's VLAN tags after the Ethernet header, unless the document has tags there.
 fn insert_tags(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
     if vlans.is_empty() || headers.get(1).is_some_and(|header| header.kind() == HeaderKind::Vlan) {
         return;
     }
-    // A type in the document announces the header after the last tag, so it moves there.
+    // An EtherType in the document announces the header after the last tag, so it moves into the last tag.
     let innermost = headers[0].field_setting("ether_type").cloned();
     headers[0].set_field("ether_type", fixed_setting(vlans[0].tpid));
     for (index, vlan) in vlans.iter().enumerate() {
@@ -157,7 +158,7 @@ fn find_outer_ip_header(headers: &[PacketHeader]) -> Option<usize> {
     matches!(headers[first].kind(), HeaderKind::Ipv4 | HeaderKind::Ipv6).then_some(first)
 }
 
-/// Fills in the addresses of the outermost IP header.
+/// Sets the addresses of the outermost IP header that the document does not give: those of the two interfaces.
 fn fill_addresses(
     headers: &mut [PacketHeader],
     pair: &EndpointPair,
@@ -178,13 +179,13 @@ fn fill_addresses(
     Ok(())
 }
 
-/// An address of an interface, with its index there.
+/// An address of an interface, with its index in the list of the interface.
 struct IndexedAddress<'a> {
     index: usize,
     address: &'a DeviceAddress,
 }
 
-/// The endpoint's address of this version of IP: the named one, or the interface's first.
+/// Finds the endpoint's address of this version of IP: the named address, or the first one of the interface.
 fn find_endpoint_address<'a>(
     endpoint: FlowEndpoint,
     is_v6: bool,
@@ -205,12 +206,12 @@ fn find_endpoint_address<'a>(
     })
 }
 
-/// The first receiver of the frames.
+/// The host or router that the frames are sent to first.
 #[derive(Default)]
 struct NextHop {
     /// MAC address of the next hop, if it is known.
     mac: Option<Mac>,
-    /// The neighbour that must otherwise be asked for the address.
+    /// The neighbour whose MAC address must be resolved, if the next hop's is not known.
     awaits: Option<DeviceNeighbour>,
     is_router: bool,
 }
@@ -221,8 +222,8 @@ impl NextHop {
     }
 }
 
-/// Finds the next hop: the destination itself within the network, otherwise the gateway; without
-/// IP, the other interface.
+/// Finds the next hop: the destination itself if it is in the sender's network, otherwise the gateway. For frames
+/// without an IP header it is the other interface.
 fn find_next_hop(
     headers: &[PacketHeader],
     pair: &EndpointPair,
@@ -239,14 +240,14 @@ fn find_next_hop(
     if let Some(mac) = source.gateway_mac {
         return Ok(NextHop { is_router: direct.is_none(), ..NextHop::host(mac) });
     }
-    // A group has no neighbour that would answer: its MAC address follows from its IP address.
+    // No neighbour answers for a multicast group: its MAC address follows from its IP address.
     if let Some(mac) = destination.and_then(multicast_mac) {
         return Ok(NextHop::host(mac));
     }
     // Destinations that vary may be anywhere, so they go to the gateway, even if some are in the network.
     let ip = direct.or(source.gateway).ok_or_else(|| {
         format!(
-            "`{}` has no gateway, and the destination varies or is not in its network",
+            "`{}` has no gateway, and the destination varies or is not in its network; give it a `gateway`",
             known.endpoint_name(pair.from)
         )
     })?;
@@ -255,7 +256,8 @@ fn find_next_hop(
 }
 
 /// Directs the frames of a recording to the gateway of the sending interface or, without a gateway, to the other
-/// interface. Returns the neighbour whose MAC address is not known yet, if there is one. The error is for the user.
+/// interface. Returns the neighbour whose MAC address is not known yet, if there is one. The error is a
+/// message for the user.
 pub(super) fn direct_recording_to_gateway(
     rewrite: &mut FrameRewrite,
     pair: &EndpointPair,
@@ -264,7 +266,7 @@ pub(super) fn direct_recording_to_gateway(
     let from = &known.interfaces[pair.from.interface];
     rewrite.src_mac.get_or_insert(from.mac);
     let address = pair.from.address.unwrap_or(0);
-    // A MAC address that the document gives stays, as it does in made frames.
+    // A MAC address that the document gives stays, as it does in frames that packetrig makes itself.
     let Some(source) = from.addresses.get(address).filter(|_| rewrite.dst_mac.is_none()) else {
         rewrite.dst_mac.get_or_insert(known.interfaces[pair.to.interface].mac);
         return Ok(None);
@@ -282,7 +284,7 @@ pub(super) fn direct_recording_to_gateway(
     Ok(Some(DeviceNeighbour { interface: pair.from.interface, address, ip }))
 }
 
-/// The destination, if it is the same for all frames.
+/// The destination IP address, if it is the same for all frames.
 fn constant_destination(ip: &PacketHeader) -> Option<IpAddr> {
     let Some(FieldSetting::Pattern(FieldPattern::Value(value))) = ip.field_setting("dst") else {
         return None;
@@ -293,8 +295,8 @@ fn constant_destination(ip: &PacketHeader) -> Option<IpAddr> {
     })
 }
 
-/// The MAC address of a group: 01-00-5e and the low 23 bits (RFC 1112, 6.4), or 33-33 and the low 32
-/// bits (RFC 2464, 7). For 255.255.255.255 it is the broadcast address.
+/// The MAC address of a multicast group: 01-00-5e and the low 23 bits (RFC 1112, 6.4), or 33-33 and the low 32 bits
+/// (RFC 2464, 7). For 255.255.255.255 it is the broadcast address; for a unicast address, `None`.
 fn multicast_mac(ip: IpAddr) -> Option<Mac> {
     match ip {
         IpAddr::V4(ip) if ip.is_broadcast() => Some([0xff; 6]),

@@ -68,7 +68,7 @@ pub(super) fn read_placeholder(
         return None;
     }
     let item = object.read_member(OTHER_NODES_MEMBER)?;
-    // A refused count is already an error.
+    // A refused count is already recorded as an error.
     Some(item.as_number(1, most.max(1) as u128).and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
 }
 

@@ -1,7 +1,7 @@
 //! `x_probes`, probes from the nodes of a fleet: packetrig's own addition to OTG.
 
 use super::{PortNames, resolve_port_name};
-use crate::probes::{self, PlannedMethod, ProbeLineDestination, ProbePlan};
+use crate::probes::{self, PlannedProbeMethod, ProbeLineDestination, ProbePlan};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::{PlanParseOptions, PlanProblem};
 use packetrig_units::{FrameSize, Nanos, clamp_to_u32};
@@ -12,22 +12,23 @@ use std::str::FromStr;
 
 /// Maximum number of lines of a plan: a mesh of 100 ports has 9900.
 const MAX_LINES: usize = 10_000;
-/// Maximum number of probes of all lines of a port. Each has a record in the memory of its node until the
+/// Maximum number of probes of all lines of a port. Each probe has a record in the memory of its node until the
 /// end of the run.
 const MAX_PROBES: u64 = 2_000_000;
 /// A sender checks its lease (`SendGate`) only before each train. The work between two checks may last at most 10 ms.
 const MAX_TRAIN_TIME: Nanos = Nanos::from_millis(10);
-/// The port of STAMP (RFC 8762), at which foreign hosts are expected to have their reflectors.
+/// The UDP port of STAMP (RFC 8762), at which hosts outside the fleet are expected to have their reflectors.
 const STAMP_PORT: u16 = 862;
-/// The port of the reflectors of a fleet. It needs no privilege, and leaves the port of STAMP to an existing reflector.
+/// The UDP port of the reflectors of a fleet. It needs no privilege, and leaves the port of STAMP
+/// to an existing reflector.
 const REFLECTOR_PORT: u16 = 18_620;
 /// Number of trains that an estimate of a capacity sends before its packet pairs, with longer pauses between them.
 const CAPACITY_TRAINS_BEFORE_PAIRS: u32 = 60;
-/// An estimate needs at least this many pairs.
+/// An estimate of a capacity needs at least this many packet pairs.
 const MIN_ESTIMATE_PAIRS: u32 = 10;
-/// A shorter train does not show how a path spreads it.
-const MIN_LONGEST_TRAIN: u32 = 8;
-/// The port that discards datagrams (RFC 863).
+/// A shorter train does not show how the path spreads the probes of a train in time.
+const MIN_CAPACITY_TRAIN_PROBES: u32 = 8;
+/// The UDP port of the discard service (RFC 863).
 const DISCARD_PORT: u16 = 9;
 
 /// The probes of a document, if it has any.
@@ -54,19 +55,22 @@ pub(super) fn read_probes(
 }
 
 fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan {
-    let words = PlannedMethod::ALL.map(|(name, _)| name);
+    let words = PlannedProbeMethod::ALL.map(|(name, _)| name);
     object.require_member("method");
     let word = object.read_word("method", &words, words[0]);
-    let method =
-        PlannedMethod::ALL.iter().find(|(name, _)| *name == word).map_or(PlannedMethod::Ping, |m| m.1);
-    // One port for both kinds of ends, if the document gives one. The defaults differ.
+    let method = PlannedProbeMethod::ALL
+        .iter()
+        .find(|(name, _)| *name == word)
+        .map_or(PlannedProbeMethod::Ping, |m| m.1);
+    // A UDP port in the document applies to ports of the plan and to other hosts. The two have different defaults.
     let given = object.read_member("port").and_then(|item| item.as_number(1, 65_535));
     let given = given.and_then(|port| u16::try_from(port).ok());
     let (port, host_port) = match method {
-        PlannedMethod::Send => (DISCARD_PORT, DISCARD_PORT),
-        PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping | PlannedMethod::Capacity => {
-            (REFLECTOR_PORT, STAMP_PORT)
-        }
+        PlannedProbeMethod::Send => (DISCARD_PORT, DISCARD_PORT),
+        PlannedProbeMethod::OneWay
+        | PlannedProbeMethod::Stamp
+        | PlannedProbeMethod::Ping
+        | PlannedProbeMethod::Capacity => (REFLECTOR_PORT, STAMP_PORT),
     };
     let usual = ProbeDefaults::for_method(method);
     let (port, host_port) = (given.unwrap_or(port), given.unwrap_or(host_port));
@@ -74,7 +78,8 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
     let interval = read_time(object, "interval", Nanos::from_millis(100));
     let wait = read_time(object, "wait", Nanos::from_secs(1));
     let mut lines = read_probe_lines(object, ports, host_port);
-    // A capacity needs the path for itself. So a turn must be free at both ends of a line, not only at its sender.
+    // An estimate of a capacity needs the path for itself. So a turn must be free at both ends of a line, not
+    // only at its sender.
     if method.needs_exclusive_turn() {
         probes::assign_probe_line_turns(&mut lines);
     }
@@ -90,7 +95,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
         train: clamp_to_u32(object.read_number("train", usual.train, 1, 1_000)),
         gap: read_time(object, "gap", Nanos::ZERO),
         wait,
-        slot: read_time(object, "slot", default_slot(count, interval, wait)),
+        slot: read_time(object, "slot", default_probe_time_slot(count, interval, wait)),
         mechanism: object.read_member("mechanism").and_then(|item| item.as_text().map(str::to_owned)),
     }
 }
@@ -103,16 +108,16 @@ struct ProbeDefaults {
 }
 
 impl ProbeDefaults {
-    const fn for_method(method: PlannedMethod) -> Self {
+    const fn for_method(method: PlannedProbeMethod) -> Self {
         match method {
-            PlannedMethod::Capacity => Self { count: 50, size: 1_518, train: 50 },
+            PlannedProbeMethod::Capacity => Self { count: 50, size: 1_518, train: 50 },
             _ => Self { count: 10, size: 102, train: 1 },
         }
     }
 }
 
-/// Time for the trains that find out how a path behaves, for the pairs, and for the last answer.
-const fn default_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
+/// Time for the first trains of an estimate, for its packet pairs, and for the last answer.
+const fn default_probe_time_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
     let trains = count.saturating_add(CAPACITY_TRAINS_BEFORE_PAIRS) as u64;
     Nanos::new(interval.as_u64().saturating_mul(trains).saturating_add(wait.as_u64()))
 }
@@ -146,7 +151,7 @@ fn read_probe_lines(
         ));
         return Vec::new();
     }
-    let lines = probes::probe_lines_between(&from, &to);
+    let lines = probes::make_probe_lines(&from, &to);
     if lines.is_empty() && !from.is_empty() && !to.is_empty() {
         object.item.add_item_error("a port does not probe itself; name another one in `to`");
     }
@@ -157,7 +162,7 @@ fn read_port_list(object: &DocumentObject<'_>, list: &'static str, ports: &PortN
     object.read_items(list).iter().filter_map(|item| resolve_port_name(item, ports)).collect()
 }
 
-/// An address, with or without a port.
+/// Reads an IP address with or without a UDP port; `port` is the default.
 fn read_target(item: &DocumentItem<'_>, port: u16) -> Option<SocketAddr> {
     let text = item.as_text()?;
     let alone = text.parse().map(|ip| SocketAddr::new(ip, port));
@@ -194,10 +199,10 @@ fn check_probe_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     if plan.interval == Nanos::ZERO {
         item.add_item_error("`interval` must not be zero");
     }
-    if plan.train > 1 && !matches!(plan.method, PlannedMethod::Send | PlannedMethod::Capacity) {
+    if plan.train > 1 && !matches!(plan.method, PlannedProbeMethod::Send | PlannedProbeMethod::Capacity) {
         item.add_item_error("only the methods `send` and `capacity` have trains");
     }
-    if plan.method == PlannedMethod::Capacity {
+    if plan.method == PlannedProbeMethod::Capacity {
         check_capacity(item, plan);
     } else if object.read_member("slot").is_some() {
         item.add_item_error("only the method `capacity` has a `slot`");
@@ -221,7 +226,7 @@ fn check_probe_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     }
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
     // The port with the most lines decides, because each node keeps its own records.
-    let most_lines = senders.into_iter().map(|port| plan.line_count_of(port)).max().unwrap_or(0);
+    let most_lines = senders.into_iter().map(|port| plan.count_lines_sent_by(port)).max().unwrap_or(0);
     let first = if plan.method.needs_exclusive_turn() { CAPACITY_TRAINS_BEFORE_PAIRS } else { 0 };
     let trains = u64::from(plan.count.saturating_add(first));
     let probes = trains.saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
@@ -231,10 +236,10 @@ fn check_probe_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
 }
 
 fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
-    if plan.count < MIN_ESTIMATE_PAIRS || plan.train < MIN_LONGEST_TRAIN {
+    if plan.count < MIN_ESTIMATE_PAIRS || plan.train < MIN_CAPACITY_TRAIN_PROBES {
         item.add_item_error(format!(
             "the method `capacity` needs a `count` of at least {MIN_ESTIMATE_PAIRS} pairs and a `train` of \
-            at least {MIN_LONGEST_TRAIN} probes"
+            at least {MIN_CAPACITY_TRAIN_PROBES} probes"
         ));
     }
     let least = plan.interval.as_u64().saturating_mul(MIN_ESTIMATE_PAIRS.into());
@@ -272,15 +277,15 @@ mod tests {
     fn a_document_names_who_probes_whom() {
         let plan = read("method: oneway, from: [a, b], to: [a, b], count: 7, interval: 20ms").unwrap();
         let probes = plan.probes.unwrap();
-        assert_eq!((probes.method, probes.count, probes.port), (PlannedMethod::OneWay, 7, 18_620));
+        assert_eq!((probes.method, probes.count, probes.port), (PlannedProbeMethod::OneWay, 7, 18_620));
         let ends: Vec<_> = probes.lines.iter().map(|line| (line.from, probes.target_address(line))).collect();
         let at = |text: &str| Some(text.parse().unwrap());
         assert_eq!(ends, [(0, at("198.18.0.2:18620")), (1, at("198.18.0.1:18620"))]);
-        assert_eq!(probes.ports_probing(1).collect::<Vec<_>>(), [0]);
+        assert_eq!(probes.list_ports_probing(1).collect::<Vec<_>>(), [0]);
         let ping =
             read("method: ping, from: [c], targets: [192.0.2.1, '192.0.2.2:7']").unwrap().probes.unwrap();
         assert_eq!(ping.lines.len(), 2);
-        assert_eq!(ping.ports_probing(0).count(), 0);
+        assert_eq!(ping.list_ports_probing(0).count(), 0);
     }
 
     #[test]

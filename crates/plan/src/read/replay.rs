@@ -14,7 +14,7 @@ const REPLAY_FRAMES_REASON: &str = "the frames come from `x_replay`";
 /// Larger than any frame that a port accepts; the port's own limit is checked when it is known.
 const MAX_REPLAYED_FRAME_BYTES: u64 = 300_000;
 
-/// A flow's frames and their times.
+/// The frames of a flow, with their rate and duration.
 pub(super) struct FrameSourceAndPace {
     pub(super) frames: FrameOrigin,
     pub(super) rate: Rate,
@@ -35,7 +35,8 @@ pub(super) fn read_source(
         timing::read_flow_rate(flow)?
     } else {
         flow.refuse_members(&["rate"], "the times come from `x_replay`");
-        // The rate is only for the estimates of load and time. The recorded times decide when a frame leaves.
+        // The rate is used only to estimate load and duration. Frames leave at their recorded times, or
+        // as fast as possible.
         recording.mean_rate().map_or(Rate::Share(Share::WHOLE_LINK), Rate::Frames)
     };
     let amount = match recording.send_pattern() {
@@ -71,7 +72,7 @@ fn read_timing(replay: &DocumentObject<'_>) -> Option<ReplayTiming> {
 
 fn read_rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
     let Some(object) = replay.read_object("rewrite") else { return Some(FrameRewrite::default()) };
-    // All members are read before one of them is given up, so that problems of all members are noted.
+    // All members are read before an error in one of them ends the reading, so that the problems of all are noted.
     let src_mac = object.read_member("src_mac").map(|item| read_mac(&item).ok_or(())).transpose();
     let dst_mac = object.read_member("dst_mac").map(|item| read_mac(&item).ok_or(())).transpose();
     let vlan = object.read_member("vlan").map(|item| parse_or_default(Some(item), "").ok_or(())).transpose();
@@ -86,7 +87,7 @@ fn read_rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
     })
 }
 
-/// Reads a value that is written as text, or its default.
+/// Parses the text of an item; without an item, parses `default`. An invalid text is recorded as an error.
 fn parse_or_default<T: FromStr<Err: std::fmt::Display>>(
     item: Option<DocumentItem<'_>>,
     default: &str,
@@ -121,7 +122,7 @@ fn read_facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
     let bytes = require_number(&object, "bytes", 1);
     let span = require_number(&object, "span_ns", 0);
     let largest = object.read_number("largest", 1518, 14, MAX_REPLAYED_FRAME_BYTES);
-    // Without the member, packetrig knows no tag to remove.
+    // Without the member, the largest frame counts as untagged.
     let largest_untagged = object.read_number("largest_untagged", largest, 14, largest);
     let has_fcs = object.read_flag("has_fcs", false);
     object.refuse_unread_members();

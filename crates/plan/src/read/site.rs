@@ -1,6 +1,6 @@
 //! Locations of ports: on this machine, on a named node, or at any port of a fleet that has a label.
 //!
-//! It does not check whether the node exists: a plan is read without the fleet.
+//! This module does not check whether the node exists: a plan is read without access to the fleet.
 
 use crate::reader::DocumentItem;
 use crate::{PlanParseOptions, PlanProblem, PortHost, PortLocation};
@@ -77,7 +77,7 @@ fn parse_local_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
 }
 
 fn parse_fleet_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
-    // Only the first slash divides: behind it, a namespace may follow.
+    // Only the first slash divides: after it, a namespace may follow.
     let Some((node, interface)) = text.split_once('/') else {
         let Some(label) = text.strip_prefix(ANY_LABEL_PREFIX) else {
             let is_interface = text.parse::<PortLocation>().is_ok();
@@ -97,15 +97,15 @@ fn parse_fleet_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
         });
     };
     if !is_valid_name(node) {
-        let message = format!("`{node}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -");
+        let message = format!("`{node}` is not a valid node name: use 1 to 32 characters of a-z, 0-9 and -");
         return Err(InvalidLocationReason::in_fleet(message));
     }
     let location = interface.parse().map_err(InvalidLocationReason::in_fleet)?;
     Ok(PortPlace { site: PortHost::Node(node.to_owned()), location })
 }
 
-/// True for a possible label, or a possible part of one. Node names have stricter rules, so all of them are accepted,
-/// too. Names are also parts of message subjects and certificates, so they have no dots.
+/// True for a valid label without `=`, and for a valid key or value of a label. Node names have stricter rules, so all
+/// node names are accepted, too. Names are also parts of message subjects and certificates, so they have no dots.
 fn is_valid_name(text: &str) -> bool {
     let is_word = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     is_word && !text.is_empty() && text.len() <= MAX_NAME_CHARACTERS

@@ -7,7 +7,7 @@ use packetrig_units::{FrameSize, clamp_to_u32};
 use packetrig_wire::pattern::keyed_mix;
 use packetrig_wire::size::{SizeMix, SizePattern};
 
-/// Above the largest MTU that a document can set; the port's own limit is checked when it is known.
+/// More than the largest MTU that a document can set; the port's own limit is checked when it is known.
 const MAX_FRAME_BYTES: u64 = 16_383;
 // Sizes from 12 bytes are accepted. Sizes below 64 are raised to 64, with a warning.
 const MIN_MIX_FRAME_BYTES: u64 = 12;
@@ -111,7 +111,7 @@ fn read_hundredths(item: &DocumentItem<'_>) -> Option<u32> {
     let text = item.as_text()?;
     let weight = parse_decimal(text, 2).and_then(|value| u32::try_from(value).ok());
     if weight.is_none() {
-        item.add_item_error(format!("`{text}` is not a weight: a number from 0 with at most two decimals"));
+        item.add_item_error(format!("`{text}` is not a weight; write a number from 0 to 42949672"));
     }
     weight
 }

@@ -16,7 +16,7 @@ pub(super) fn read_flow_rate(flow: &DocumentObject<'_>) -> Option<Rate> {
     rate
 }
 
-/// OTG's default value of each unit.
+/// OTG's default rate for each unit.
 fn default_rate(unit: &str) -> Option<Rate> {
     match unit {
         "pps" => FrameRate::per_second(1000).map(Rate::Frames),
@@ -119,7 +119,8 @@ fn read_inter_frame_gap(object: Option<DocumentObject<'_>>) -> Option<InterFrame
     })
 }
 
-/// A non-negative decimal number times 10^`places`, rounded to the nearest; exact where a float would not be.
+/// Reads a non-negative decimal number and returns it times 10^`places`, rounded to the nearest integer; exact where a
+/// float would not be.
 pub(super) fn parse_decimal(text: &str, places: u32) -> Option<u64> {
     // JSON writers may use an exponent: 1e3.
     let mantissa = text.split_once(['e', 'E']).map_or(text, |(mantissa, _)| mantissa);
@@ -130,7 +131,7 @@ pub(super) fn parse_decimal(text: &str, places: u32) -> Option<u64> {
     // All digits are read as one integer, then shifted: 99.9 is exactly 999 tenths, which no float is.
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = format!("{whole}{fraction}");
-    // `parse` accepts `+5`, but no document means it.
+    // `parse` accepts `+5`, which JSON does not allow.
     let digits: u128 = if digits.starts_with('+') { None } else { digits.parse().ok() }?;
     let shift = i32::try_from(places).ok()?.checked_sub_unsigned(u32::try_from(fraction.len()).ok()?)?;
     let shift = shift.checked_add(exponent)?;

@@ -24,7 +24,8 @@ pub struct LoadedSender {
     pub share: f64,
 }
 
-/// The flows of a plan. The parts of a flow share its rate; each of its directions has all of it.
+/// Computes the load of each flow of a plan. The streams of one direction divide the flow's rate; each direction
+/// has the whole rate.
 pub(super) fn compute_flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
     let mut flows: Vec<FlowLoad> = Vec::new();
     for (stream, timed) in bound.plan.streams.iter().zip(&bound.streams) {
@@ -32,15 +33,15 @@ pub(super) fn compute_flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
             flows.resize(stream.flow + 1, FlowLoad::default());
         }
         let flow = &mut flows[stream.flow];
-        // Every part has 1/of of the rate, so each part gives the rate of the flow.
+        // Every stream has 1/of of the rate, so the rate of the flow follows from any of its streams.
         flow.rate = timed.timeline.rate.as_f64() * stream.part.of as f64;
-        // The first part of a direction represents the direction.
+        // Each direction has exactly one stream with part index 0.
         flow.directions += u32::from(stream.part.index == 0);
     }
     flows
 }
 
-/// The ports that send, in the order of the plan.
+/// Returns the sending ports with their shares of the load, in the order of the plan.
 pub(super) fn loaded_senders(plan: &Plan, streams: &[StreamLoad]) -> Vec<LoadedSender> {
     let whole: f64 = streams.iter().map(|stream| stream.rate).sum();
     let ports = plan.ports.iter().enumerate().map(|(port, named)| {
@@ -57,13 +58,13 @@ pub(super) fn compute_stream_loads(bound: &BoundPlan) -> Vec<StreamLoad> {
 }
 
 impl TrialTraffic {
-    /// The ports that send, in the order of the plan.
+    /// The sending ports with their shares of the load, in the order of the plan.
     pub fn senders(&self) -> &[LoadedSender] {
         &self.senders
     }
 
-    /// The highest total load of all senders at which no flow exceeds its rate in the document and no sender
-    /// exceeds `of_sender`. With `size`, for frames of that size.
+    /// The highest total load of all senders, in frames per second, at which no flow exceeds its rate in the document
+    /// and no sender exceeds `of_sender`. With `size`, for frames of that size.
     pub fn highest_load(
         &self,
         size: Option<FrameSize>,
@@ -73,15 +74,15 @@ impl TrialTraffic {
         let whole = self.full_load();
         let own = self.streams.iter().zip(&bound.streams);
         let of_document = own
-            // The stream that reaches its own rate first limits all, because the proportions stay.
+            // The stream that reaches its own rate first limits all streams, because their proportions stay the same.
             .map(|(stream, timed)| timed.timeline.rate.as_f64() * whole / stream.rate)
             .fold(f64::INFINITY, f64::min);
         let most = of_sender.map(|rate| self.total_load_on_bound_plan(&bound, rate)).transpose()?;
         Ok(most.map_or(of_document, |most| most.min(of_document)))
     }
 
-    /// The total load of all senders at which the sender with the largest share has this rate. With `size`,
-    /// for frames of that size.
+    /// The total load of all senders, in frames per second, at which the sender with the largest share has this rate.
+    /// With `size`, for frames of that size.
     pub fn total_load_for_sender_rate(
         &self,
         size: Option<FrameSize>,
@@ -100,7 +101,8 @@ impl TrialTraffic {
         Ok(least)
     }
 
-    /// The total load of all senders at which this port has the rate; `None` if it sends nothing.
+    /// The total load of all senders, in frames per second, at which this port has the rate; `None`
+    /// if it sends nothing.
     fn total_load_for_port_rate(
         &self,
         bound: &BoundPlan,
@@ -134,7 +136,8 @@ impl TrialTraffic {
     /// The smallest size at which the frames of all flows have room for their headers and the whole test tag.
     pub fn min_size_with_full_tag(&self) -> Result<FrameSize, PlanProblems> {
         let largest = FrameSize::new(MAX_MIN_FRAME_BYTES);
-        // A size that is too small is refused, so the search must find the boundary without a plan of that size.
+        // Invalid sizes count as too small. The binary search narrows the range between a size that is too small
+        // and one that fits.
         let (mut too_small, mut fits) = (FrameSize::MIN.bytes() - 1, largest.bytes());
         let fits_at = |bytes: u32| {
             self.bind_with_size(Some(FrameSize::new(bytes))).is_ok_and(|bound| has_room_for_tags(&bound.plan))
@@ -144,7 +147,8 @@ impl TrialTraffic {
             return Ok(FrameSize::MIN);
         }
         if !fits_at(fits) {
-            // Not even the largest size fits. If the reason is another problem of the plan, that problem is returned.
+            // Not even the largest size fits. If the reason is another problem of the plan, that problem is returned,
+            // otherwise the minimum size of Ethernet.
             return self.bind_with_size(Some(largest)).map(|_| FrameSize::MIN);
         }
         // Invariant: `fits` has room, and `too_small` has not.
@@ -155,7 +159,7 @@ impl TrialTraffic {
         Ok(FrameSize::new(fits))
     }
 
-    /// The plan at its own rates, with frames of this size.
+    /// The plan at its own rates, with frames of this size; `None` keeps the sizes of the plan.
     fn bind_with_size(&self, size: Option<FrameSize>) -> Result<BoundPlan, PlanProblems> {
         let mut document = self.document.clone();
         let flows = document.get_mut("flows").and_then(serde_json::Value::as_array_mut).into_iter().flatten();
@@ -165,8 +169,8 @@ impl TrialTraffic {
         self.bind_document(&document.to_string())
     }
 
-    /// Reads and binds the document of a trial as its run will do it. Its problems have no positions in the text, which
-    /// the user has never seen.
+    /// Reads and binds the document of a trial, as its run will do. Problems have no positions in the text, because the
+    /// user has never seen this text.
     pub fn check_trial(&self, shape: &super::TrialShape) -> Result<(), PlanProblems> {
         self.bind_document(&self.trial_document(shape)).map(drop)
     }
@@ -189,7 +193,10 @@ fn has_room_for_tags(plan: &Plan) -> bool {
 }
 
 fn unknown_speed_error(plan: &Plan, port: usize) -> PlanProblems {
-    let message = format!("the link speed of port `{}` is not known", plan.ports[port].name);
+    let message = format!(
+        "the link speed of port `{}` is not known; set the port's `speed` in `layer1`",
+        plan.ports[port].name
+    );
     PlanProblems(vec![PlanProblem::error(format!("ports[{port}]"), message)])
 }
 

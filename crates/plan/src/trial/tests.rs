@@ -105,7 +105,7 @@ fn trial_problems_have_no_document_position() {
     let order = TrialShape { size: Some(FrameSize::new(1518)), ..shape(1e9, TrialAmount::Frames(5)) };
     let problems = traffic(BOTH_WAYS).unwrap().check_trial(&order).unwrap_err();
     assert!(problems.0.iter().all(|problem| problem.position.is_none() && problem.span.is_none()));
-    assert!(problems.to_string().contains("its link has 1.000 Gbit/s"), "{problems}");
+    assert!(problems.to_string().contains("the speed of its link is 1.000 Gbit/s"), "{problems}");
 }
 
 #[test]

@@ -1,19 +1,19 @@
 //! Options of all commands that send probes and wait for answers.
 
-use super::{BoundsArgs, ReleaseFlags};
+use super::{PermittedTargetArgs, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_program::quantities::parse_positive;
+use packetrig_program::quantities::parse_positive_number;
 use packetrig_units::{FrameSize, Nanos};
 use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug)]
-pub struct AskingArgs {
+pub struct ProbeSeriesArgs {
     /// Send probes through this interface: IF or NAMESPACE/IF [default: by the routing table]
     #[arg(long, value_name = "IF")]
     pub through: Option<PortLocation>,
     /// Number of probes to each target [default: until interrupted or a limit is reached]
-    #[arg(short, long, value_name = "N", value_parser = parse_positive::<u32>)]
+    #[arg(short, long, value_name = "N", value_parser = parse_positive_number::<u32>)]
     pub count: Option<u32>,
     /// Time between two probes to the same target
     #[arg(short, long, value_name = "TIME", default_value = "1s")]
@@ -45,5 +45,5 @@ pub struct AskingArgs {
     #[command(flatten)]
     pub release: ReleaseFlags,
     #[command(flatten)]
-    pub bounds: BoundsArgs,
+    pub bounds: PermittedTargetArgs,
 }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
-pub struct BoundsArgs {
-    /// Allow probes to this network (its owner must agree): at most 20 probes/s in bursts of up to 50, 1
-    /// Mbit/s, 100000 probes in all, ending at 15 % loss. A reflector then answers probes from this network;
-    /// repeat for more networks
+pub struct PermittedTargetArgs {
+    /// Allow probes to this network (its owner must agree), each address with limits: 20 probes/s, bursts of 50,
+    /// 1 Mbit/s, 100000 probes in all, and an end at 15 % loss. With `reflect`, also answer probes from this
+    /// network; repeat for more networks
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<Network>,
     /// Permit file with allowed networks and their limits (TOML). If the owner's /etc/packetrig/probe.toml exists,

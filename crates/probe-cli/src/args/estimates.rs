@@ -1,6 +1,6 @@
 //! The arguments of `packetrig probe capacity` and `packetrig probe available`.
 
-use super::{BoundsArgs, OutletArgs, ProbeTarget};
+use super::{PermittedTargetArgs, ProbeTarget, SendingInterfaceArgs};
 use clap::{Args, ValueEnum};
 use packetrig_program::quantities::parse_port;
 use packetrig_units::{BitRate, FrameSize, Nanos};
@@ -55,7 +55,7 @@ pub struct AvailableArgs {
     pub common: EstimatingArgs,
 }
 
-/// The arguments that both commands share.
+/// The arguments that `capacity` and `available` share.
 #[derive(Args, Clone, Debug)]
 pub struct EstimatingArgs {
     #[command(flatten)]
@@ -67,9 +67,9 @@ pub struct EstimatingArgs {
     #[arg(long, help_heading = "Results")]
     pub json: bool,
     #[command(flatten)]
-    pub outlet: OutletArgs,
+    pub outlet: SendingInterfaceArgs,
     #[command(flatten)]
-    pub bounds: BoundsArgs,
+    pub bounds: PermittedTargetArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -101,7 +101,7 @@ pub enum CapacityMethod {
 /// The method that measures the available bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AvailableMethod {
-    /// Pairs as far apart as the narrow link sends them
+    /// Pairs of probes with the spacing that the narrowest link gives to frames
     Spruce,
     /// Streams at faster and slower rates, to find the highest rate that builds no queue
     Pathload,

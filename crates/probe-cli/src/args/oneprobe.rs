@@ -1,8 +1,8 @@
 //! The arguments of `packetrig probe oneprobe`.
 
-use super::{BoundsArgs, OutletArgs, ProbeTarget};
+use super::{PermittedTargetArgs, ProbeTarget, SendingInterfaceArgs};
 use clap::Args;
-use packetrig_program::quantities::{parse_port, parse_positive};
+use packetrig_program::quantities::{parse_port, parse_positive_number};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub struct OneprobeArgs {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
     /// Number of probes, each a pair of data segments
-    #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = parse_positive::<u32>)]
+    #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = parse_positive_number::<u32>)]
     pub count: u32,
     /// Time between two probes
     #[arg(short, long, value_name = "TIME", default_value = "500ms")]
@@ -37,9 +37,9 @@ pub struct OneprobeArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 536, value_parser = clap::value_parser!(u16).range(64..=1400))]
     pub answer: u16,
     #[command(flatten)]
-    pub outlet: OutletArgs,
+    pub outlet: SendingInterfaceArgs,
     #[command(flatten)]
-    pub bounds: BoundsArgs,
+    pub bounds: PermittedTargetArgs,
     /// Print only the summary, no line per probe
     #[arg(short, long, help_heading = "Results")]
     pub quiet: bool,

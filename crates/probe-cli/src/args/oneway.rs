@@ -1,7 +1,7 @@
 //! The arguments of `packetrig probe oneway`.
 
 use super::stamp::parse_reflector_address;
-use super::{AskingArgs, SessionFlags};
+use super::{ProbeSeriesArgs, SessionFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +40,7 @@ pub struct OneWayArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
     #[command(flatten)]
-    pub asking: AskingArgs,
+    pub asking: ProbeSeriesArgs,
     #[command(flatten)]
     pub session: SessionFlags,
 }

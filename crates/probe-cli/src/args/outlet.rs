@@ -6,7 +6,7 @@ use packetrig_plan::PortLocation;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Release")]
-pub struct OutletArgs {
+pub struct SendingInterfaceArgs {
     /// Send probes through this interface: IF or NAMESPACE/IF [default: by the routing table]
     #[arg(long, value_name = "IF")]
     pub through: Option<PortLocation>,

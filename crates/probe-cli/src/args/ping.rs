@@ -1,6 +1,6 @@
 //! The arguments of `packetrig probe ping`.
 
-use super::{AskingArgs, ProbeTarget};
+use super::{ProbeSeriesArgs, ProbeTarget};
 use clap::Args;
 use packetrig_program::quantities::parse_port;
 
@@ -21,5 +21,5 @@ pub struct PingArgs {
     #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub tcp: Option<u16>,
     #[command(flatten)]
-    pub asking: AskingArgs,
+    pub asking: ProbeSeriesArgs,
 }

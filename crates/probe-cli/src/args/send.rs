@@ -1,9 +1,9 @@
 //! The arguments of `packetrig probe send`.
 
-use super::{BoundsArgs, ProbeTarget, ReleaseFlags};
+use super::{PermittedTargetArgs, ProbeTarget, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_program::quantities::{parse_port, parse_positive};
+use packetrig_program::quantities::{parse_port, parse_positive_number};
 use packetrig_units::{FrameSize, Nanos};
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub struct SendProbes {
     #[command(flatten)]
     pub release: ReleaseFlags,
     #[command(flatten)]
-    pub bounds: BoundsArgs,
+    pub bounds: PermittedTargetArgs,
     /// Write one record per probe to FILE (.jsonl, .parquet or .pcapng); repeat for more files
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub write: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub struct SendProbes {
 #[command(next_help_heading = "Schedule")]
 pub struct ScheduleFlags {
     /// Number of trains, or of single probes without --train
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive_number::<u32>)]
     pub count: u32,
     /// Time from the start of one train to the start of the next
     #[arg(long, value_name = "TIME", default_value = "1s")]

@@ -1,9 +1,9 @@
 //! The arguments of `packetrig probe serve`.
 
-use super::{BoundsArgs, ReleaseFlags};
+use super::{PermittedTargetArgs, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_program::quantities::{ListenArg, parse_positive, parse_positive_time};
+use packetrig_program::quantities::{ListenArg, parse_positive_number, parse_positive_time};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub struct ServeProbes {
     #[arg(long, value_name = "UID[:PRIORITY]", num_args = 1, requires = "socket")]
     pub allow_user: Vec<UserGrant>,
     /// Maximum number of packets that one program may have in the queue
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = parse_positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = parse_positive_number::<u32>)]
     pub quota: u32,
     /// Refuse packets that are due more than this time in the future
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_positive_time)]
@@ -39,7 +39,7 @@ pub struct ServeProbes {
     #[command(flatten)]
     pub release: ReleaseFlags,
     #[command(flatten)]
-    pub bounds: BoundsArgs,
+    pub bounds: PermittedTargetArgs,
     /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
     pub json: bool,

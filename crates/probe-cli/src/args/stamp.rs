@@ -1,6 +1,6 @@
 //! The arguments of `packetrig probe stamp` and `packetrig probe reflect`.
 
-use super::{AskingArgs, BoundsArgs, ProbeTargetPort};
+use super::{PermittedTargetArgs, ProbeSeriesArgs, ProbeTargetWithPort};
 use clap::Args;
 use packetrig_program::quantities::parse_positive_time;
 use packetrig_units::Nanos;
@@ -13,9 +13,9 @@ use std::path::PathBuf;
 pub struct StampArgs {
     /// Address or name of a reflector, with its port if that is not 862
     #[arg(value_name = "TARGET", value_parser = parse_named_target)]
-    pub target: ProbeTargetPort,
+    pub target: ProbeTargetWithPort,
     #[command(flatten)]
-    pub asking: AskingArgs,
+    pub asking: ProbeSeriesArgs,
     #[command(flatten)]
     pub session: SessionFlags,
 }
@@ -68,13 +68,13 @@ pub struct ReflectArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub bounds: BoundsArgs,
+    pub bounds: PermittedTargetArgs,
     #[command(flatten)]
     pub user: packetrig_program::sandbox::UserFlags,
 }
 
-fn parse_named_target(text: &str) -> Result<ProbeTargetPort, String> {
-    ProbeTargetPort::parse_with_port(text, packetrig_probe::session::STAMP_PORT)
+fn parse_named_target(text: &str) -> Result<ProbeTargetWithPort, String> {
+    ProbeTargetWithPort::parse_with_port(text, packetrig_probe::session::STAMP_PORT)
 }
 
 /// Parses the address of a reflector. A host name is refused, because `probe oneway` also accepts the name of

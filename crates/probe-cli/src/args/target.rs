@@ -41,12 +41,12 @@ impl fmt::Display for ProbeTarget {
 
 /// A target with a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeTargetPort {
+pub struct ProbeTargetWithPort {
     pub target: ProbeTarget,
     pub port: u16,
 }
 
-impl ProbeTargetPort {
+impl ProbeTargetWithPort {
     /// Parses `ADDRESS`, `ADDRESS:PORT`, `NAME` or `NAME:PORT`; without a port, the result has `usual_port`.
     pub(super) fn parse_with_port(text: &str, usual_port: u16) -> Result<Self, String> {
         if let Ok(address) = text.parse::<SocketAddr>() {
@@ -118,13 +118,14 @@ mod tests {
     #[test]
     fn a_port_follows_an_address_or_a_name() {
         let parse = |text| {
-            ProbeTargetPort::parse_with_port(text, 862).map(|of| (of.address().to_string(), of.target.name))
+            ProbeTargetWithPort::parse_with_port(text, 862)
+                .map(|of| (of.address().to_string(), of.target.name))
         };
         assert_eq!(parse("192.0.2.1").unwrap(), ("192.0.2.1:862".to_owned(), None));
         assert_eq!(parse("192.0.2.1:7").unwrap(), ("192.0.2.1:7".to_owned(), None));
         assert_eq!(parse("2001:db8::1").unwrap(), ("[2001:db8::1]:862".to_owned(), None));
         assert_eq!(parse("[2001:db8::1]:7").unwrap(), ("[2001:db8::1]:7".to_owned(), None));
-        let local = ProbeTargetPort::parse_with_port("localhost:7", 862).unwrap();
+        let local = ProbeTargetWithPort::parse_with_port("localhost:7", 862).unwrap();
         assert!(local.target.address.is_loopback() && local.port == 7);
         assert!(parse("localhost:99999").unwrap_err().contains("not a port"));
     }

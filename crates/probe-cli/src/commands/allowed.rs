@@ -10,7 +10,7 @@ use serde_json::json;
 
 pub(super) fn show_limits(arguments: &AllowedArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let permit = bounds::read_permit(&arguments.bounds)?;
-    bounds::print_addresses([&arguments.target]);
+    bounds::print_resolved_addresses([&arguments.target]);
     let limits = bounds::permit_target(&permit, arguments.target.address)?.limits();
     if arguments.json {
         output.write_json(&json!({

@@ -1,7 +1,7 @@
 //! Common code of the commands that wait for answers: paths, schedules, record files and exit codes.
 
 use super::{bounds, mechanism};
-use crate::args::AskingArgs;
+use crate::args::ProbeSeriesArgs;
 use crate::error::Error;
 use crate::viewer::{ViewedSeries, show_event};
 use crate::{HostProgram, RecordFiles};
@@ -9,7 +9,7 @@ use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::ProbeMethod;
 use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
 use packetrig_probe_io::ask::{
-    self, AskEvent, ProbeLine, ProbeSeriesOptions, ProbeSeriesOutcome, SeriesEndReason,
+    self, ProbeLine, ProbeSeriesEvent, ProbeSeriesOptions, ProbeSeriesOutcome, SeriesEndReason,
 };
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, WantedPackets};
@@ -18,17 +18,17 @@ use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
 use packetrig_program::is_interrupted;
 use packetrig_sys::clock;
-use packetrig_sys::loopback::OpenLoopback;
+use packetrig_sys::loopback::LoopbackSettingsHolder;
 use packetrig_units::{Nanos, clamp_to_u32};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of probes of a series without `--count`. A schedule is a list in memory, so it must be finite.
+/// Maximum number of probes of a series without `--count`. A schedule is a list in memory, so its length is limited.
 const ENDLESS_SERIES_PROBES: u64 = 1_000_000;
 
 /// Finds the path to a target; fails if the permit does not allow the target.
 pub(super) fn find_permitted_path(
-    asking: &AskingArgs,
+    asking: &ProbeSeriesArgs,
     permit: &ProbePermit,
     target: IpAddr,
 ) -> Result<ProbePath, Error> {
@@ -40,7 +40,7 @@ pub(super) fn find_permitted_path(
 
 /// Changes the settings of the loopback interface that probes to this machine's own addresses need. Dropping
 /// the result restores them.
-pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Error> {
+pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<LoopbackSettingsHolder>, Error> {
     // Paths to other machines need no change: `open_loopback` returns `None` for them.
     ways.iter().filter_map(|way| path::open_loopback(way).transpose()).map(|opened| Ok(opened?)).collect()
 }
@@ -67,7 +67,7 @@ pub(super) fn open_listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Ve
     Ok(listeners)
 }
 
-/// Position of a line (the probes to one target) among all lines of a command, which take turns.
+/// Position of a line (the probes to one target) among all lines of a command. The lines send in turn.
 #[derive(Clone, Copy)]
 pub(super) struct ProbeLineTurn {
     pub(super) nth: usize,
@@ -85,7 +85,7 @@ pub(super) struct TargetProbeSeries<'m> {
 }
 
 pub(super) fn open_probe_line<'m>(
-    asking: &AskingArgs,
+    asking: &ProbeSeriesArgs,
     files: RecordFiles,
     way: ProbePath,
     method: Box<dyn ProbeMethod + 'm>,
@@ -114,9 +114,9 @@ pub(super) fn open_probe_line<'m>(
     Ok(TargetProbeSeries { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
 }
 
-/// The settings with which the lines of a command are run and shown.
+/// What is needed to run the lines of a command and to show them to viewers.
 pub(super) struct ProbeLineRun<'a> {
-    pub(super) asking: &'a AskingArgs,
+    pub(super) asking: &'a ProbeSeriesArgs,
     pub(super) host: HostProgram,
     /// The measured quantity, in the form of a phrase before the target: `round trip to`.
     pub(super) measured: &'a str,
@@ -131,7 +131,7 @@ impl ProbeLineRun<'_> {
         &self,
         lines: &mut [ProbeLine<'_>],
         listeners: &mut [PacketListener],
-        on_event: &mut dyn FnMut(AskEvent<'_>),
+        on_event: &mut dyn FnMut(ProbeSeriesEvent<'_>),
     ) -> Result<Vec<ProbeSeriesOutcome>, Error> {
         // The viewer is opened before the first probe is sent, so that it shows the whole series.
         let viewer = self.host.open_viewer.map(|open_viewer| {
@@ -139,7 +139,7 @@ impl ProbeLineRun<'_> {
             let name = format!("probe: {} {}", self.measured, join_targets(self.headers));
             open_viewer(&name, self.viewed_series(lines))
         });
-        Ok(ask::run_lines(lines, listeners, ask_options(self.asking), &mut |event| {
+        Ok(ask::run_lines(lines, listeners, make_series_options(self.asking), &mut |event| {
             if let Some(viewer) = &viewer {
                 show_event(viewer.as_ref(), &event);
             }
@@ -168,7 +168,7 @@ fn join_targets(headers: &[ProbeHeader]) -> String {
 
 /// Writes the records of each line to the files that `--write` names.
 pub(super) fn write_records(
-    asking: &AskingArgs,
+    asking: &ProbeSeriesArgs,
     files: RecordFiles,
     headers: &[ProbeHeader],
     outcomes: &[ProbeSeriesOutcome],
@@ -194,14 +194,14 @@ fn file_name_for_target(file: &Path, target: &str) -> PathBuf {
     file.with_file_name(format!("{stem}-{target}.{extension}"))
 }
 
-fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSchedule, Error> {
+fn make_schedule(asking: &ProbeSeriesArgs, way: &ProbePath, seed: u64) -> Result<ProbeSchedule, Error> {
     // Frames that are too long are refused here, with the reason: otherwise the kernel would refuse every
     // frame when it is due.
     let longest = way.longest_frame();
     let length = asking.size.kernel_len();
     if length > longest {
         return Err(Error::Usage(format!(
-            "a probe of {} B does not fit: the MTU of {} is {}",
+            "a probe of {} B is too long: the MTU of {} is {}; use a smaller --size",
             asking.size.bytes(),
             way.location,
             way.mtu
@@ -221,7 +221,7 @@ fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<Prob
 }
 
 /// Returns the time limit for answers, and a stop condition that is true after an end signal.
-fn ask_options(asking: &AskingArgs) -> ProbeSeriesOptions<'static> {
+fn make_series_options(asking: &ProbeSeriesArgs) -> ProbeSeriesOptions<'static> {
     ProbeSeriesOptions { answer: asking.wait, stop: &is_interrupted }
 }
 
@@ -230,8 +230,8 @@ pub(super) fn random_number() -> u64 {
     packetrig_wire::pattern::keyed_mix(clock::wall_clock_ns(), u64::from(std::process::id()))
 }
 
-/// Returns the exit code of a command: that of its worst line.
-pub(super) fn exit_code_of_series(asking: &AskingArgs, outcomes: &[ProbeSeriesOutcome]) -> CommandExit {
+/// Returns the exit code of a command: the worst result of all its targets.
+pub(super) fn exit_code_of_series(asking: &ProbeSeriesArgs, outcomes: &[ProbeSeriesOutcome]) -> CommandExit {
     // This check comes first: if a limit, a host or losses ended a series early, its missing answers say
     // little about the path.
     if outcomes.iter().any(was_stopped_by_limits) {

@@ -1,7 +1,7 @@
 //! The targets that a command may probe: those in the owner's permit file, in the file of `--permit`, and those of
 //! `--allow`.
 
-use crate::args::{BoundsArgs, ProbeTarget};
+use crate::args::{PermittedTargetArgs, ProbeTarget};
 use crate::error::Error;
 use packetrig_probe::{PermittedTarget, ProbePermit};
 use packetrig_program::identity;
@@ -15,7 +15,7 @@ use std::path::Path;
 const OWNER_PERMIT_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// Reads the owner's permit file and the user's permit file, and combines them with the networks of `--allow`.
-pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
+pub(super) fn read_permit(bounds: &PermittedTargetArgs) -> Result<ProbePermit, Error> {
     let owner = read_owner_permit()?;
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),
@@ -64,15 +64,17 @@ pub(super) fn refuse_repeated_addresses(targets: &[ProbeTarget]) -> Result<(), E
     // Targets are compared by address, because two names can belong to the same host.
     let twice = targets.iter().find(|target| !addresses.insert(target.address));
     twice.map_or(Ok(()), |target| {
-        Err(Error::Usage(format!("{target} is given twice; limits apply per target: name each target once")))
+        Err(Error::Usage(format!(
+            "the address of {target} is given twice; limits apply per address: give it once"
+        )))
     })
 }
 
 /// Prints the address that the system's resolver gave for each host name: limits and results apply to the address.
-pub(super) fn print_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarget>) {
+pub(super) fn print_resolved_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarget>) {
     for target in targets {
         if let Some(name) = &target.name {
-            print_remark(format_args!("probe: {name} is {}", target.address));
+            print_remark(format_args!("probe: {name} has the address {}", target.address));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `packetrig probe calibrate`: measures how exact each release mechanism is on this machine.
+//! `packetrig probe calibrate`: measures how exactly each release mechanism sends on time on this machine.
 
 use super::mechanism;
 use super::send::format_micros;
@@ -7,7 +7,7 @@ use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{self, CalibrationResult};
 use packetrig_probe::{ErrorSpread, ReleaseMechanism};
-use packetrig_probe_io::calibrate::{self, CalibratedMechanism, CalibrationSize};
+use packetrig_probe_io::calibrate::{self, CalibratedMechanism, CalibrationOptions};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
 use packetrig_program::numbers::format_count;
@@ -28,11 +28,11 @@ pub(super) fn run_calibration(
     arguments: &Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let ports = ConnectedPorts::open_ports(&arguments.interfaces)?;
     let wanted =
         if arguments.mechanism.is_empty() { &ReleaseMechanism::ALL[..] } else { &arguments.mechanism };
-    let extent = CalibrationSize { count: arguments.count, gap: arguments.gap, train: FRAMES_PER_TRAIN };
+    let extent = CalibrationOptions { count: arguments.count, gap: arguments.gap, train: FRAMES_PER_TRAIN };
     let ends = (&ports.near, &ports.far);
     let found = calibrate::calibrate_mechanisms(ends, &arguments.confirm, wanted, extent, &is_interrupted)?;
     // An incomplete calibration is not saved: `auto` would choose between mechanisms of which some were not
@@ -40,7 +40,7 @@ pub(super) fn run_calibration(
     if is_interrupted() {
         return Ok(CommandExit::Interrupted);
     }
-    let kept = calibrate::calibration_to_store(&ports.near, &found);
+    let kept = calibrate::build_stored_calibration(&ports.near, &found);
     // Every mechanism counts as available here: `kept` contains only the mechanisms that have just worked.
     let (mechanism, why) = choice::choose_mechanism(|_| true, Some(&kept));
     let place = arguments.write.clone().map_or_else(mechanism::require_default_calibration_file, Ok)?;
@@ -48,7 +48,7 @@ pub(super) fn run_calibration(
     if arguments.json {
         output.write_json(&json!({"found": found, "chosen": mechanism, "why": why, "kept_in": place}))?;
     } else {
-        output.write_text(findings_text(&found));
+        output.write_text(format_calibration_table(&found));
         output.write_line(format_args!(
             "with this calibration, `--mechanism auto` uses {mechanism} ({why}); it is saved in {}",
             place.display()
@@ -104,7 +104,7 @@ fn try_save_result(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
     private_files::write_file(place, text + "\n")
 }
 
-fn findings_text(found: &[CalibratedMechanism]) -> String {
+fn format_calibration_table(found: &[CalibratedMechanism]) -> String {
     let header = [
         "mechanism (times in us)",
         "arrived",

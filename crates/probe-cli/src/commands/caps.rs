@@ -34,10 +34,10 @@ pub(super) fn show_capabilities(
     }
     for (location, found) in &interfaces {
         output.write_line(location);
-        output.write_text(mechanisms_text(found));
+        output.write_text(format_mechanism_table(found));
         output.write_line(format_args!("  clock of the device: {}", device_clock_or_none(location)));
     }
-    output.write_text(machine_text(&machine));
+    output.write_text(format_machine_limits(&machine));
     Ok(CommandExit::Ok)
 }
 
@@ -56,7 +56,7 @@ fn machine_facts() -> Result<Value, Error> {
     let clocks = ClockState::read_current()?;
     Ok(json!({
         "kernel": packetrig_sys::kernel::kernel_release_name(),
-        "processors": sched::allowed_cpus()?.len(),
+        "processors": sched::read_allowed_cpus()?.len(),
         "may_have_real_time_priority": ThreadRights::current().has_capability("CAP_SYS_NICE"),
         "real_time_share_us": sched::read_real_time_limits(),
         "clock_comparison_bound_ns": offset.bound_ns,
@@ -83,7 +83,7 @@ fn capability_json(can: &MechanismCapability) -> Value {
     })
 }
 
-fn mechanisms_text(found: &[MechanismCapability]) -> String {
+fn format_mechanism_table(found: &[MechanismCapability]) -> String {
     let mut text = format_table(&["mechanism", "works", "timestamps"], found.iter().map(capability_row));
     for can in found {
         text.extend(can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism)));
@@ -123,7 +123,7 @@ fn device_clock_or_none(location: &PortLocation) -> String {
 }
 
 /// Describes the properties of the machine that limit the accuracy of all mechanisms.
-fn machine_text(machine: &Value) -> String {
+fn format_machine_limits(machine: &Value) -> String {
     let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
         // Real-time threads get at most this part of each period, so that a spinning sender cannot block the
         // machine (sched(7)).
@@ -132,8 +132,8 @@ fn machine_text(machine: &Value) -> String {
     };
     let may = if machine["may_have_real_time_priority"] == true { "yes" } else { "no (needs CAP_SYS_NICE)" };
     format!(
-        "kernel {}, {} processors; real-time priority: {may}, CPU share {share}; real-time clock read within \
-            {} ns, TAI {} s ahead of it\n",
+        "kernel {}, allowed processors: {}; real-time priority: {may}, CPU share {share}; error of reading \
+            the real-time clock: at most {} ns, TAI ahead of this clock: {} s\n",
         machine["kernel"].as_str().unwrap_or_default(),
         machine["processors"],
         machine["clock_comparison_bound_ns"],

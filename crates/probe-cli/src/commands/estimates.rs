@@ -15,10 +15,10 @@ use packetrig_probe::estimate::{
 };
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod};
-use packetrig_probe::session::sender::{SessionSettings, StampSender};
+use packetrig_probe::session::sender::{StampSender, StampSenderSettings};
 use packetrig_probe::session::time::TimeFormat;
 use packetrig_probe_io::circumstances;
-use packetrig_probe_io::trains::{ArrivalRule, TrainSender, TrainSeriesEndReason};
+use packetrig_probe_io::trains::{MeasuredArrival, TrainSender, TrainSeriesEndReason};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
 use packetrig_program::numbers::{format_count, format_scaled};
@@ -38,7 +38,7 @@ enum TrainTarget {
     Reflector(u16),
 }
 
-/// The request of one of the two commands.
+/// What `capacity` or `available` measures, to which target, with which options.
 struct EstimateRequest<'a> {
     what: &'static str,
     target: &'a ProbeTarget,
@@ -80,8 +80,8 @@ pub(super) fn estimate_available_bandwidth(
     // directions cannot be told apart.
     let Some(port) = arguments.reflector else {
         return Err(Error::Usage(format!(
-            "the available bandwidth to {0} cannot be measured from this side alone, because answers may \
-                wait on their way back; run `packetrig probe reflect` there and use --reflector PORT",
+            "the available bandwidth to {0} cannot be measured without a reflector, because answers may wait \
+                in queues on their way back; run `packetrig probe reflect` on {0} and use --reflector PORT",
             arguments.target
         )));
     };
@@ -147,14 +147,17 @@ impl EstimateRequest<'_> {
         // result would be lost.
         self.files.check_table_files(&self.flags.write)?;
         let choose = mechanism::choose_mechanism_for_trains;
-        bounds::print_addresses([self.target]);
+        bounds::print_resolved_addresses([self.target]);
         let setup = ProbeSetup::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
         let mut header = setup.build_probe_header()?;
-        signal::latch_end_signals()?;
+        signal::record_end_signals()?;
         // A reflector reports when the probes arrived there. For other targets, only the arrival of their
         // answers here is known.
-        let arrival =
-            if matches!(self.whom, TrainTarget::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
+        let arrival = if matches!(self.whom, TrainTarget::Reflector(_)) {
+            MeasuredArrival::Far
+        } else {
+            MeasuredArrival::Near
+        };
         let shape = self.train_shape(&setup);
         // All answers to a train can arrive before any of them is read, because the thread that reads them is
         // still busy with sending the train. So the listener needs room for that many frames.
@@ -216,7 +219,7 @@ impl EstimateRequest<'_> {
             TrainTarget::Udp(port) => Box::new(DatagramMethod::new(ends, own, port, about)),
             TrainTarget::Reflector(port) => Box::new(StampSender::new(
                 ends,
-                SessionSettings {
+                StampSenderSettings {
                     ports: (own, port),
                     key: None,
                     format: TimeFormat::Ptp,
@@ -240,7 +243,7 @@ impl EstimateRequest<'_> {
         why: &str,
         output: &mut CommandOutput,
     ) -> Result<(), Error> {
-        let way = if trains.arrival == ArrivalRule::Far { "there" } else { "there_and_back" };
+        let way = if trains.arrival == MeasuredArrival::Far { "there" } else { "there_and_back" };
         if self.flags.json {
             output.write_json(&json!({
                 "target": self.target.address,
@@ -266,8 +269,8 @@ impl EstimateRequest<'_> {
 
     fn estimate_text(&self, estimate: &RateEstimate, trains: &TrainSender<'_>, why: &str) -> String {
         let way = match trains.arrival {
-            ArrivalRule::Far => "of the forward direction",
-            ArrivalRule::Near => "of the narrower direction",
+            MeasuredArrival::Far => "of the forward direction",
+            MeasuredArrival::Near => "of the narrower direction",
         };
         let quality = &estimate.quality;
         // In JSON it is a key, in a sentence a noun.
@@ -299,7 +302,7 @@ impl EstimateRequest<'_> {
         ));
         for mode in &quality.modes {
             let (percent, rate) = (mode.share * 100.0, format_bit_rate(mode.center));
-            lines.push(format!("another {percent:.0} % of the pairs agree on {rate}"));
+            lines.push(format!("another {percent:.0} % of the pairs give {rate}"));
         }
         lines.push(format!("discarded: {}", quality.discarded.to_text()));
         lines.join("\n") + "\n"

@@ -1,5 +1,5 @@
 //! The release mechanism of a command: either the one that the user named, or the one that packetrig chooses
-//! by the saved calibration.
+//! according to the saved calibration.
 
 use crate::args::{MechanismArg, ReleaseFlags};
 use crate::error::Error;
@@ -28,7 +28,7 @@ impl ChosenMechanism {
     }
 }
 
-/// Chooses the mechanism for an interface.
+/// Returns the mechanism that the user named. For `auto`, chooses one that works at this interface.
 pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
         MechanismArg::Only(mechanism) => ChosenMechanism::new(flags, mechanism, "asked for".to_owned()),
@@ -62,7 +62,8 @@ pub(super) fn choose_mechanism_for_trains(flags: &ReleaseFlags, location: &PortL
     }
 }
 
-/// Opens a mechanism, and a dispatcher that sends through it within the limits of a target.
+/// Opens a mechanism, and a dispatcher that sends with it within the limits of a target. Prints the remarks of the
+/// mechanism on standard error.
 pub(super) fn open_dispatcher(
     chosen: &ChosenMechanism,
     location: &PortLocation,

@@ -26,9 +26,9 @@ pub(super) fn run_oneprobe(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let ProbeTarget { address, name } = &arguments.target;
-    bounds::print_addresses([&arguments.target]);
+    bounds::print_resolved_addresses([&arguments.target]);
     let setup = ProbeSetup::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose_mechanism)?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     // The Host header contains the host in the form that a URI has, with brackets around an IPv6 address (RFC
     // 3986 section 3.2.2).
     let host = arguments.host.as_ref().or(name.as_ref()).cloned().unwrap_or_else(|| match address {
@@ -145,7 +145,7 @@ fn print_report(
 
 fn report_text(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<TimeSpread>) -> String {
     let mut lines = vec![format!(
-        "{} probes over {} connections, {} with an unambiguous answer",
+        "probes: {}, TCP connections: {}, probes with an unambiguous answer: {}",
         format_count(report.probes),
         format_count(report.connections),
         format_count(report.told)

@@ -9,7 +9,7 @@ use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::method::OneWayMethod;
 use packetrig_probe::series::AnswerMeaning;
-use packetrig_probe_io::ask::AskEvent;
+use packetrig_probe_io::ask::ProbeSeriesEvent;
 use packetrig_probe_io::listener::{PacketListener, SilencedPort, WantedPackets};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::output::CommandOutput;
@@ -27,7 +27,7 @@ pub(super) fn run_oneway(
     match &arguments.to {
         ProbeDestination::Here(to) => measure_local_interfaces(arguments, to, host, output),
         ProbeDestination::Node(node) => {
-            let wanted = stamp::WantedSession { target: *node, compares_clocks: true };
+            let wanted = stamp::StampSessionRequest { target: *node, compares_clocks: true };
             stamp::run_session(wanted, &arguments.session, &arguments.asking, host, output)
         }
     }
@@ -41,7 +41,7 @@ fn refuse_unused_options(arguments: &OneWayArgs) -> Result<(), Error> {
             "--address is only for an interface of this machine; name a node by its address"
         }
         ProbeDestination::Here(_) if auth.is_some() || clock_bound.is_some() || *ntp => {
-            "--auth, --clock-bound and --ntp are for a session with another node; both interfaces of this machine have one clock"
+            "--auth, --clock-bound and --ntp are for a session with another node; interfaces of this machine share one clock"
         }
         ProbeDestination::Node(_) | ProbeDestination::Here(_) => return Ok(()),
     };
@@ -73,14 +73,18 @@ fn measure_local_interfaces(
         asking::open_probe_line(asking, host.files, way, Box::new(method), ProbeLineTurn::ALONE)?;
     header.targets = vec![format!("{from} to {to}")];
     let headers = [header];
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
     let run = ProbeLineRun { asking, host, measured: "one way from", headers: &headers };
-    let outcomes = run.run_lines(&mut [line], &mut listeners, &mut |event: AskEvent<'_>| {
-        if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
+    let outcomes = run.run_lines(&mut [line], &mut listeners, &mut |event: ProbeSeriesEvent<'_>| {
+        if let ProbeSeriesEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
             && has_lines
         {
-            output.write_line(format_args!("seq={} delay={}", reply.number, show::format_measured(took)));
+            output.write_line(format_args!(
+                "seq={} delay={}",
+                reply.number,
+                show::format_measured_time(took)
+            ));
         }
     })?;
     asking::write_records(asking, host.files, &headers, &outcomes)?;
@@ -119,7 +123,8 @@ fn find_arrival_interface(to: &PortLocation, wanted: Option<IpAddr>) -> Result<A
     addresses.sort_by_key(IpAddr::is_ipv6);
     let found = addresses.into_iter().find(|ip| wanted.is_none_or(|wanted| wanted == *ip));
     found.map(|address| ArrivalInterface { index, address }).ok_or_else(|| {
-        let what = wanted.map_or_else(|| "no address".to_owned(), |ip| format!("not the address {ip}"));
-        Error::Usage(format!("{to} has {what}; add an address that probes can be sent to"))
+        let what = wanted
+            .map_or_else(|| "has no address".to_owned(), |ip| format!("does not have the address {ip}"));
+        Error::Usage(format!("{to} {what}; add an address that probes can be sent to"))
     })
 }

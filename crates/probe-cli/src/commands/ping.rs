@@ -9,7 +9,7 @@ use packetrig_probe::ProbePermit;
 use packetrig_probe::answer::PathFailure;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
 use packetrig_probe::series::AnswerMeaning;
-use packetrig_probe_io::ask::AskEvent;
+use packetrig_probe_io::ask::ProbeSeriesEvent;
 use packetrig_probe_io::listener::SilencedPort;
 use packetrig_probe_io::path::ProbePath;
 use packetrig_program::exit::CommandExit;
@@ -25,7 +25,7 @@ pub(super) fn run_ping(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
-    bounds::print_addresses(&arguments.targets);
+    bounds::print_resolved_addresses(&arguments.targets);
     bounds::refuse_repeated_addresses(&arguments.targets)?;
     let permit = bounds::read_permit(&asking.bounds)?;
     let ways: Vec<ProbePath> = arguments
@@ -44,11 +44,11 @@ pub(super) fn run_ping(
         lines.push(asked.line);
         headers.push(asked.header);
     }
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let names: Vec<String> = arguments.targets.iter().map(ToString::to_string).collect();
     let has_lines = !asking.quiet && !asking.json;
     let run = ProbeLineRun { asking, host, measured: "round trip to", headers: &headers };
-    let outcomes = run.run_lines(&mut lines, &mut listeners, &mut |event: AskEvent<'_>| {
+    let outcomes = run.run_lines(&mut lines, &mut listeners, &mut |event: ProbeSeriesEvent<'_>| {
         if has_lines {
             print_event(&names, event, output);
         }
@@ -57,7 +57,7 @@ pub(super) fn run_ping(
     let lost: u64 = listeners.iter_mut().map(|listener| listener.read_dropped_frames().unwrap_or(0)).sum();
     if lost > 0 {
         print_remark(format_args!(
-            "ping: warning: {lost} frames were lost before packetrig read them; answers may be among them"
+            "ping: warning: frames lost before packetrig read them: {lost}; answers may be among them"
         ));
     }
     asking::write_records(asking, host.files, &headers, &outcomes)?;
@@ -71,13 +71,13 @@ pub(super) fn run_ping(
     Ok(asking::exit_code_of_series(asking, &outcomes))
 }
 
-/// This machine's port at which the answers arrive.
+/// The port of this machine at which answers arrive.
 enum AnswerPort {
-    /// Echo requests have no port: their identifier has the same purpose.
+    /// For echo requests, which have no port: their identifier has the same purpose.
     None,
-    /// The kernel sends no answers of its own from this port.
+    /// For UDP probes: the kernel does not answer packets to this port.
     Silenced(SilencedPort),
-    /// The kernel answers packets to this port with a TCP reset.
+    /// For TCP SYNs: the kernel answers packets to this port with a TCP reset.
     Reserved(ReservedPort),
 }
 
@@ -149,13 +149,13 @@ fn open_probe_lines(
     Ok(lines)
 }
 
-fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
+fn print_event(names: &[String], event: ProbeSeriesEvent<'_>, output: &mut CommandOutput) {
     match event {
-        AskEvent::Sent { .. } => {}
-        AskEvent::Ended { line, end } => {
+        ProbeSeriesEvent::Sent { .. } => {}
+        ProbeSeriesEvent::Ended { line, end } => {
             print_line(names, line, show::series_end_text(&end).unwrap_or_default(), output);
         }
-        AskEvent::Answered { line, reply, meaning, answer, length } => {
+        ProbeSeriesEvent::Answered { line, reply, meaning, answer, length } => {
             let says = match reply.says {
                 ReplyMeaning::Echo => String::new(),
                 ReplyMeaning::Open => " open".into(),
@@ -165,7 +165,7 @@ fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput
                 }
             };
             let means = match meaning {
-                AnswerMeaning::First(Some(took)) => format!(" time={}", show::format_measured(took)),
+                AnswerMeaning::First(Some(took)) => format!(" time={}", show::format_measured_time(took)),
                 // The packet answers no probe of this series.
                 AnswerMeaning::Stray => return,
                 other => show::describe_answer_meaning(other).to_owned(),

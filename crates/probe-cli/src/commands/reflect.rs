@@ -1,4 +1,4 @@
-//! `packetrig probe reflect`: runs the far end of STAMP sessions.
+//! `packetrig probe reflect`: runs a STAMP reflector, which answers the test packets of STAMP senders.
 
 use super::{bounds, stamp};
 use crate::args::ReflectArgs;
@@ -40,7 +40,7 @@ pub(super) fn run_reflect_command(
     // A port below 1024 and another namespace both need rights, so the socket is opened before the rights are
     // dropped.
     let mut socket = WatchedSocket::bind_in(&netns, arguments.address)?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     print_remark(format_args!("reflect: listening on {}", socket.address()?));
     // The socket is open now, and answering requests needs no further rights.
     opening.drop_rights()?;

@@ -6,7 +6,7 @@ use packetrig_probe::schedule::ScheduledTrain;
 use packetrig_probe::script::{self, ChirpScript};
 use packetrig_probe::{ProbeSchedule, script::ScriptError};
 use packetrig_units::{clamp_to_u32, clamp_to_usize};
-use packetrig_wire::pcap::{self, CaptureDecoder, CaptureElement};
+use packetrig_wire::pcap::{self, CaptureDecoder, DecodedElement};
 use std::path::Path;
 
 /// Returns the schedule for these flags. `seed` determines random intervals.
@@ -76,7 +76,7 @@ fn read_capture_schedule(file: &Path) -> Result<ProbeSchedule, Error> {
             .next_step(rest)
             .map_err(|damage| Error::Usage(format!("{}: {damage}", file.display())))?;
         match step {
-            CaptureElement::Record { record, used } => {
+            DecodedElement::Record { record, used } => {
                 // Lengths in a schedule do not include the FCS. Most captures contain no FCS, but a pcapng
                 // interface can state that its frames have one.
                 let fcs = if record.has_fcs == Some(true) { 4 } else { 0 };
@@ -86,15 +86,16 @@ fn read_capture_schedule(file: &Path) -> Result<ProbeSchedule, Error> {
                 );
                 rest = &rest[used..];
             }
-            CaptureElement::Skip(used) => {
+            DecodedElement::Skip(used) => {
                 // A block that is cut off at the end of the file can state a length that exceeds the rest of
                 // the file.
                 rest = rest.get(clamp_to_usize(used)..).unwrap_or_default();
             }
             // The whole file has been passed to the decoder: a request for more bytes means the end of the
             // file, or a record that is cut off.
-            CaptureElement::More(_) => break,
+            DecodedElement::More(_) => break,
         }
     }
-    script::schedule_from_times(frames).map_err(|error| Error::Usage(format!("{}: {error}", file.display())))
+    script::schedule_from_capture_times(frames)
+        .map_err(|error| Error::Usage(format!("{}: {error}", file.display())))
 }

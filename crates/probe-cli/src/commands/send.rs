@@ -1,4 +1,4 @@
-//! `packetrig probe send`: sends probes by any schedule, and reports when each one was queued, released and sent.
+//! `packetrig probe send`: sends probes on any schedule, and reports when each one was queued, released and sent.
 
 use super::mechanism::{self, ChosenMechanism};
 use super::{bounds, schedule};
@@ -9,14 +9,14 @@ use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{ErrorSpread, ProbePermit, ProbeRecord, ProbeSchedule, ReleaseSummary};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::path;
-use packetrig_probe_io::send::{self, ProbeContent, SendOutcome, TargetProbesToSend};
+use packetrig_probe_io::send::{self, ProbeContent, ScheduleTarget, SendOutcome};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
 use packetrig_program::is_interrupted;
 use packetrig_program::numbers::format_count;
 use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_program::table::format_table;
-use packetrig_sys::loopback::OpenLoopback;
+use packetrig_sys::loopback::LoopbackSettingsHolder;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use serde_json::json;
@@ -30,7 +30,7 @@ pub(super) fn run_send_command(
     arguments.write.iter().try_for_each(|file| files.check_file(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::random_seed);
     let schedule = schedule::make_schedule(&arguments.schedule, &arguments.content, seed)?;
-    bounds::print_addresses(&arguments.to);
+    bounds::print_resolved_addresses(&arguments.to);
     bounds::refuse_repeated_addresses(&arguments.to)?;
     let permit = bounds::read_permit(&arguments.bounds)?;
     let chosen = mechanism::choose_mechanism(&arguments.release, &arguments.interface);
@@ -50,17 +50,17 @@ pub(super) fn run_send_command(
     header.about = arguments.content.about.clone().or_else(|| permit.about.clone());
     // All targets use the same mechanism at the same interface, so the remarks are the same for all.
     header.remarks = aims.first().map(|aim| aim.dispatcher.remarks().to_vec()).unwrap_or_default();
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let sent = send::send_schedule(&schedule, &mut aims, &is_interrupted)?;
     header.clock_after = circumstances::measure_clock_offset();
     write_and_print_result(arguments, files, &header, &sent, &aims, output)
 }
 
-/// The path to each target, with its contents and a release mechanism that respects the limits of the target.
+/// For each target: the path, the content of the probes, and a dispatcher that respects the limits of the target.
 struct TargetSendPaths {
-    aims: Vec<TargetProbesToSend>,
+    aims: Vec<ScheduleTarget>,
     /// Dropping these restores the settings of the loopback interface.
-    loopbacks: Vec<OpenLoopback>,
+    loopbacks: Vec<LoopbackSettingsHolder>,
 }
 
 fn open_target_paths(
@@ -85,7 +85,7 @@ fn open_target_paths(
         targets.loopbacks.extend(path::open_loopback(&way)?);
         let content = probe_content(arguments, permit, &way)?;
         let dispatcher = mechanism::open_dispatcher(chosen, &way.location, permitted.limits())?;
-        targets.aims.push(TargetProbesToSend { way, dispatcher, content });
+        targets.aims.push(ScheduleTarget { way, dispatcher, content });
     }
     Ok(targets)
 }
@@ -134,7 +134,7 @@ fn write_and_print_result(
     files: RecordFiles,
     header: &ProbeHeader,
     sent: &SendOutcome,
-    aims: &[TargetProbesToSend],
+    aims: &[ScheduleTarget],
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let summary = ReleaseSummary::from_records(&sent.records);
@@ -161,7 +161,7 @@ fn write_and_print_result(
     if let Some(refused) = sent.refused {
         return Err(packetrig_probe_io::Error::from(refused).into());
     }
-    Ok(match signal::first_end_signal() {
+    Ok(match signal::first_recorded_end_signal() {
         Some(_) => CommandExit::Interrupted,
         None if summary.is_doubtful() => CommandExit::Inconclusive,
         None => CommandExit::Ok,
@@ -169,7 +169,7 @@ fn write_and_print_result(
 }
 
 /// Writes the frame of a probe whose train came after `turn` other trains. The trains go to the targets in turn.
-fn write_frame(aims: &[TargetProbesToSend], turn: usize, record: &ProbeRecord, out: &mut Vec<u8>) {
+fn write_frame(aims: &[ScheduleTarget], turn: usize, record: &ProbeRecord, out: &mut Vec<u8>) {
     let probe = packetrig_probe::PlannedProbe {
         number: record.number,
         train: record.train,

@@ -54,7 +54,7 @@ pub(super) fn run_serve_command(
     let permission = Box::new(move |target| -> Result<_, PermitRefusal> {
         permit.permit_target(target, &identity::format_utc_today())
     });
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let service = ReleaseService::listen_at(
         &socket,
         &arguments.interface,
@@ -108,7 +108,7 @@ fn metrics_text([interface, mechanism]: &[String; 2], elapsed: Nanos, status: &S
     });
     text.write_value("elapsed_seconds", "Time since the service started.", elapsed.as_secs_f64());
     text.write_value("clients", "Number of connected programs.", status.clients);
-    text.write_value("sent_packets_total", "Packets that left.", status.sent);
+    text.write_value("sent_packets_total", "Packets that were sent.", status.sent);
     text.write_value(
         "late_packets_total",
         "Sent packets that left later than the tolerance allows.",
@@ -116,7 +116,7 @@ fn metrics_text([interface, mechanism]: &[String; 2], elapsed: Nanos, status: &S
     );
     text.write_value(
         "shifted_packets_total",
-        "Sent packets that were delayed because they clashed with other packets.",
+        "Sent packets that were delayed because another packet was due at almost the same time.",
         status.shifted,
     );
     text.write_metric("refused_packets_total", "Packets that were not sent, by cause.", |samples| {
@@ -124,10 +124,10 @@ fn metrics_text([interface, mechanism]: &[String; 2], elapsed: Nanos, status: &S
             samples.add_sample(&[("cause", cause)], *packets);
         }
     });
-    text.write_value("answers_total", "Answers that programs received.", status.answers);
+    text.write_value("answers_total", "Answers that were delivered to programs.", status.answers);
     text.write_value(
         "lost_answers_total",
-        "Answers that were dropped because their program did not read.",
+        "Answers that were dropped because their program did not read them in time.",
         status.lost_answers,
     );
     text.into_text()
@@ -167,8 +167,8 @@ fn print_start_message(
     service: &ReleaseService,
 ) {
     print_remark(format_args!(
-        "probe serve: listening on {} for packets through {} by mechanism {} ({}); hand over packets {} \
-            ahead",
+        "probe serve: listening on {} for packets through {} by mechanism {} ({}); hand over packets at \
+            least {} before they are due",
         socket.display(),
         arguments.interface,
         chosen.mechanism,

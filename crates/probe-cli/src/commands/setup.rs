@@ -3,7 +3,7 @@
 
 use super::bounds;
 use super::mechanism::{self, ChosenMechanism};
-use crate::args::{BoundsArgs, OutletArgs, ReleaseFlags};
+use crate::args::{PermittedTargetArgs, ReleaseFlags, SendingInterfaceArgs};
 use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::header::ProbeHeader;
@@ -12,7 +12,7 @@ use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, SilencedPort, WantedPackets};
 use packetrig_probe_io::path::{self, ProbePath};
 use packetrig_probe_io::release::ReleaseDispatcher;
-use packetrig_sys::loopback::OpenLoopback;
+use packetrig_sys::loopback::LoopbackSettingsHolder;
 use std::net::IpAddr;
 
 pub(super) struct ProbeSetup {
@@ -21,13 +21,13 @@ pub(super) struct ProbeSetup {
     silenced_port: SilencedPort,
     pub(super) chosen: ChosenMechanism,
     /// Dropping this restores the settings of the loopback interface.
-    _loopback: Option<OpenLoopback>,
+    _loopback: Option<LoopbackSettingsHolder>,
 }
 
 impl ProbeSetup {
     pub(super) fn new(
-        bounds: &BoundsArgs,
-        outlet: &OutletArgs,
+        bounds: &PermittedTargetArgs,
+        outlet: &SendingInterfaceArgs,
         target: IpAddr,
         choose: fn(&ReleaseFlags, &PortLocation) -> ChosenMechanism,
     ) -> Result<Self, Error> {

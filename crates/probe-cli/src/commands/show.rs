@@ -13,23 +13,23 @@ pub(super) fn format_ns(ns: i64) -> String {
 }
 
 /// Formats a measured time with its error bound.
-pub(super) fn format_measured(took: MeasuredTime) -> String {
+pub(super) fn format_measured_time(took: MeasuredTime) -> String {
     let bound = packetrig_units::Nanos::new(took.bound_ns);
-    format!("{} \u{b1}{bound}", format_ns(possible_time_ns(took.ns, took.bound_ns)))
+    format!("{} \u{b1}{bound}", format_ns(clamp_to_possible_time_ns(took.ns, took.bound_ns)))
 }
 
 /// Returns the possible time that is closest to a measured one: a probe cannot arrive before it has left. A
 /// time that is below zero by more than its bound stays as it is, because it shows that the two clocks are
 /// not related as assumed.
-const fn possible_time_ns(ns: i64, bound_ns: u64) -> i64 {
+const fn clamp_to_possible_time_ns(ns: i64, bound_ns: u64) -> i64 {
     if ns < 0 && ns.unsigned_abs() <= bound_ns { 0 } else { ns }
 }
 
 /// Returns the statistics of times as one line.
-pub(super) fn times_text(name: &str, times: &SeriesTimes) -> String {
+pub(super) fn format_times_line(name: &str, times: &SeriesTimes) -> String {
     let values = [Some(times.min_ns), Some(times.p50_ns), times.p95_ns, times.p99_ns, Some(times.max_ns)];
     // A percentile is absent if the sample is too small for it.
-    let values = values.map(|ns| ns.map(|ns| possible_time_ns(ns, times.bound_ns)));
+    let values = values.map(|ns| ns.map(|ns| clamp_to_possible_time_ns(ns, times.bound_ns)));
     let values = values.map(|ns| ns.map_or_else(|| super::UNKNOWN_FIGURE.to_owned(), format_ns)).join("/");
     #[expect(clippy::cast_possible_truncation, reason = "shown only")]
     let mdev = format_ns(times.mdev_ns as i64);
@@ -69,7 +69,7 @@ pub(super) fn summary_text(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -
         }
     }
     text.push('\n');
-    text.push_str(&summary.rtt.map(|rtt| times_text("  round trip", &rtt)).unwrap_or_default());
+    text.push_str(&summary.rtt.map(|rtt| format_times_line("  round trip", &rtt)).unwrap_or_default());
     text.extend([format!("  released by {} ({})\n", header.mechanism, header.why)]);
     text.push_str(
         &series_end_text(&outcome.end).map(|why| format!("  ended early: {why}\n")).unwrap_or_default(),
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn round_trip_below_zero_within_bound_is_zero() {
-        let shown = [0, -400, -500, -501].map(|ns| format_measured(MeasuredTime { ns, bound_ns: 500 }));
+        let shown = [0, -400, -500, -501].map(|ns| format_measured_time(MeasuredTime { ns, bound_ns: 500 }));
         assert!(shown[..3].iter().all(|text| *text == shown[0]), "{shown:?}");
         assert!(shown[3].starts_with('-'), "clocks that are wrong must be seen: {shown:?}");
         let times = SeriesTimes {
@@ -148,7 +148,7 @@ mod tests {
             jitter_ns: None,
             bound_ns: 500,
         };
-        let text = times_text("round trip", &times);
+        let text = format_times_line("round trip", &times);
         assert!(!text.contains('-'), "{text}");
     }
 }

@@ -3,13 +3,13 @@
 use super::asking::{self, ProbeLineRun, ProbeLineTurn, TargetProbeSeries};
 use super::{bounds, show};
 use crate::HostProgram;
-use crate::args::{AskingArgs, SessionFlags, StampArgs};
+use crate::args::{ProbeSeriesArgs, SessionFlags, StampArgs};
 use crate::error::Error;
 use packetrig_probe::series::{AnswerMeaning, SeriesCounts, SeriesTimes};
 use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
-use packetrig_probe::session::sender::{SessionFacts, SessionSettings, StampSender};
+use packetrig_probe::session::sender::{StampSender, StampSenderSettings, StampSessionFacts};
 use packetrig_probe::session::{SessionKey, TimeFormat};
-use packetrig_probe_io::ask::{AskEvent, ProbeSeriesOutcome};
+use packetrig_probe_io::ask::{ProbeSeriesEvent, ProbeSeriesOutcome};
 use packetrig_probe_io::listener::SilencedPort;
 use packetrig_program::exit::CommandExit;
 use packetrig_program::numbers::format_count;
@@ -21,9 +21,9 @@ use std::path::Path;
 
 /// The reflector of a session, and whether the session must compare the clocks.
 #[derive(Clone, Copy)]
-pub(super) struct WantedSession {
+pub(super) struct StampSessionRequest {
     pub(super) target: SocketAddr,
-    /// True if the session itself compares the clocks, unless both clocks are stated to follow UTC.
+    /// True if the session compares the clocks itself, except where both ends state that their clocks follow UTC.
     pub(super) compares_clocks: bool,
 }
 
@@ -32,16 +32,16 @@ pub(super) fn run_stamp(
     host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    bounds::print_addresses([&arguments.target.target]);
-    let wanted = WantedSession { target: arguments.target.address(), compares_clocks: false };
+    bounds::print_resolved_addresses([&arguments.target.target]);
+    let wanted = StampSessionRequest { target: arguments.target.address(), compares_clocks: false };
     run_session(wanted, &arguments.session, &arguments.asking, host, output)
 }
 
 /// Runs a session with a reflector and prints its result.
 pub(super) fn run_session(
-    wanted: WantedSession,
+    wanted: StampSessionRequest,
     flags: &SessionFlags,
-    asking: &AskingArgs,
+    asking: &ProbeSeriesArgs,
     host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
@@ -60,10 +60,10 @@ pub(super) fn run_session(
     header.targets = vec![wanted.target.to_string()];
     let mut lines = [line];
     let headers = [header];
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
     let run = ProbeLineRun { asking, host, measured: "round trip to", headers: &headers };
-    let outcomes = run.run_lines(&mut lines, &mut listeners, &mut |event: AskEvent<'_>| {
+    let outcomes = run.run_lines(&mut lines, &mut listeners, &mut |event: ProbeSeriesEvent<'_>| {
         if has_lines {
             print_event(&event, output);
         }
@@ -100,7 +100,7 @@ pub(super) fn run_session(
 /// The findings of a session about the two directions.
 struct SessionFindings {
     counts: SeriesCounts,
-    directions: SessionFacts,
+    directions: StampSessionFacts,
     relation: ClockRelation,
     both: SessionDelays,
 }
@@ -114,7 +114,7 @@ impl SessionFindings {
     ) -> Self {
         let records = outcome.series.records();
         let follow_ups = sender.follow_ups();
-        let directions = sender.summarize_session();
+        let directions = sender.build_session_facts();
         // Timestamps of the two ends can be subtracted only if both ends have stated how far their clocks can
         // be from UTC.
         let follows_utc = clock.error_ns.is_some() && directions.is_far_synchronised;
@@ -168,7 +168,7 @@ impl SessionFindings {
         if invalid > 0 {
             let reasons = directions.invalid.to_text();
             text.extend([format!(
-                "  {} reflections were invalid and count as lost: {reasons}\n",
+                "  reflections that were invalid and count as lost: {} ({reasons})\n",
                 format_count(invalid)
             )]);
         }
@@ -177,7 +177,7 @@ impl SessionFindings {
 }
 
 fn times_line_or_empty(name: &str, times: Option<&SeriesTimes>) -> String {
-    times.map(|times| show::times_text(name, times)).unwrap_or_default()
+    times.map(|times| show::format_times_line(name, times)).unwrap_or_default()
 }
 
 fn session_settings(
@@ -185,11 +185,11 @@ fn session_settings(
     flags: &SessionFlags,
     own_port: u16,
     realtime_offset_ns: i64,
-) -> Result<SessionSettings, Error> {
+) -> Result<StampSenderSettings, Error> {
     // The session number distinguishes the sessions of one sender. Zero would mean that the session has no
     // number (RFC 8972).
     let [.., high, low] = asking::random_number().to_be_bytes();
-    Ok(SessionSettings {
+    Ok(StampSenderSettings {
         ports: (own_port, port),
         key: flags.auth.as_deref().map(read_key).transpose()?,
         // RFC 8186: the Z bit of each packet states which of the two formats its timestamps have.
@@ -210,19 +210,21 @@ pub(super) fn read_key(file: &Path) -> Result<SessionKey, Error> {
     })
 }
 
-fn print_event(event: &AskEvent<'_>, output: &mut CommandOutput) {
+fn print_event(event: &ProbeSeriesEvent<'_>, output: &mut CommandOutput) {
     match event {
-        AskEvent::Sent { .. } => {}
-        AskEvent::Ended { end, .. } => output.write_line(show::series_end_text(end).unwrap_or_default()),
-        AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), answer, .. } => {
+        ProbeSeriesEvent::Sent { .. } => {}
+        ProbeSeriesEvent::Ended { end, .. } => {
+            output.write_line(show::series_end_text(end).unwrap_or_default());
+        }
+        ProbeSeriesEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), answer, .. } => {
             output.write_line(format_args!(
                 "{}: seq={} time={}",
                 answer.from,
                 reply.number,
-                show::format_measured(*took)
+                show::format_measured_time(*took)
             ));
         }
-        AskEvent::Answered { reply, meaning, .. } => {
+        ProbeSeriesEvent::Answered { reply, meaning, .. } => {
             let meaning = show::describe_answer_meaning(*meaning);
             output.write_line(format_args!("seq={}{meaning}", reply.number));
         }

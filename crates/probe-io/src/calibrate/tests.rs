@@ -4,7 +4,7 @@ use crate::lab::LabCable;
 #[test]
 fn calibration_delivers_all_probes_with_ordered_stamps() {
     let Some(lab) = LabCable::new() else { return };
-    let extent = CalibrationSize { count: 200, gap: Nanos::from_micros(50), train: 50 };
+    let extent = CalibrationOptions { count: 200, gap: Nanos::from_micros(50), train: 50 };
     let (near, far) = (lab.at("a"), lab.at("b"));
     let found = calibrate_mechanisms((&near, &far), &[], &ReleaseMechanism::ALL, extent, &|| false).unwrap();
     assert_eq!(found.len(), ReleaseMechanism::ALL.len());
@@ -26,7 +26,7 @@ fn calibration_delivers_all_probes_with_ordered_stamps() {
         can.starts_with(&[ReleaseMechanism::Sleep, ReleaseMechanism::Spin, ReleaseMechanism::Ring]),
         "{can:?}"
     );
-    let kept = calibration_to_store(&near, &found);
+    let kept = build_stored_calibration(&near, &found);
     assert_eq!((kept.driver.as_str(), kept.mechanisms.len()), ("veth", can.len()));
 }
 
@@ -35,7 +35,7 @@ fn calibration_refuses_interface_with_foreign_address() {
     let Some(lab) = LabCable::new() else { return };
     let mut links = NamespaceLinks::open_in(&lab.netns).unwrap();
     links.add_address(lab.index("b"), "10.1.2.3".parse().unwrap(), 24).unwrap();
-    let extent = CalibrationSize { count: 1, gap: Nanos::ZERO, train: 1 };
+    let extent = CalibrationOptions { count: 1, gap: Nanos::ZERO, train: 1 };
     let (near, far) = (lab.at("a"), lab.at("b"));
     let perform = |confirmed: &[PortLocation]| {
         calibrate_mechanisms((&near, &far), confirmed, &[ReleaseMechanism::Sleep], extent, &|| false)

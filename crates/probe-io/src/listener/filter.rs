@@ -1,7 +1,8 @@
 //! The listener's filter in the kernel, as classic BPF.
 //!
-//! The kernel shows frames to the filter without the VLAN tag, which it has taken out; answers to untagged probes have none. Jumps are
-//! relative and forward, as classic BPF wants them: each block either decides, or falls through to the block of the next address.
+//! The kernel removes a VLAN tag before the filter sees the frame; answers to untagged probes have no tag.
+//! Jumps in classic BPF are relative and only forward. So each block either decides, or continues with the
+//! block of the next address.
 
 use super::{PacketsToAllPorts, WantedPackets};
 use packetrig_sys::pcap::ClassicInsn;
@@ -18,7 +19,7 @@ const BPF_LOAD_BYTE: u16 = 0x30;
 const BPF_LOAD_HALF_INDEXED: u16 = 0x48;
 /// Sets the index register to the length of the IPv4 header at an offset (`ldxb 4*([k]&0xf)`), which
 /// depends on its options.
-const INDEX_HEADER: u16 = 0xb1;
+const BPF_LOAD_IPV4_HEADER_LENGTH: u16 = 0xb1;
 const BPF_JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
@@ -39,14 +40,13 @@ const DROP_INSTRUCTION: ClassicInsn = classic_instruction(RETURN, 0);
 pub(super) fn compile_filter(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     // A loaded half word has sixteen bits, so it never equals the number that means "no port".
     let port = wanted.port.map_or(u32::MAX, u32::from);
-    // The jump precedes `PASS_INSTRUCTION, DROP_INSTRUCTION`. If the port is ours, it leads to the first of
-    // them.
+    // The jump precedes `PASS_INSTRUCTION, DROP_INSTRUCTION`. If the port matches, the jump leads to the first of them.
     compile_addresses(&wanted.addresses, jump_if_equal(port, 0, 1))
 }
 
 /// Passes ICMP, TCP and UDP to all ports of each address.
 pub(super) fn compile_all_ports(wanted: &PacketsToAllPorts) -> Vec<ClassicInsn> {
-    // Both ways of the jump lead to `PASS_INSTRUCTION`, so every port is ours.
+    // Both branches of the jump lead to `PASS_INSTRUCTION`, so every port passes.
     compile_addresses(&wanted.addresses, jump_if_equal(0, 0, 0))
 }
 
@@ -63,8 +63,8 @@ fn compile_addresses(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn
     program
 }
 
-/// Passes the wanted frames to this address. If the frame has another address, the program continues
-/// after the last instruction.
+/// Returns the instructions that pass or drop frames to this address. For frames to other addresses, the
+/// program continues after the last of these instructions.
 fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) continue with the destination port, every
@@ -73,7 +73,7 @@ fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
         jump_if_equal(1, 5, 0),
         jump_if_equal(6, 1, 0),
         jump_if_equal(17, 0, 4),
-        classic_instruction(INDEX_HEADER, NETWORK_HEADER_OFFSET),
+        classic_instruction(BPF_LOAD_IPV4_HEADER_LENGTH, NETWORK_HEADER_OFFSET),
         classic_instruction(BPF_LOAD_HALF_INDEXED, NETWORK_HEADER_OFFSET + 2),
         port,
         PASS_INSTRUCTION,
@@ -83,12 +83,13 @@ fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
         LoadCondition { load: BPF_LOAD_HALF, at: ETHERTYPE_OFFSET, value: 0x0800 },
         LoadCondition { load: LOAD_WORD, at: NETWORK_HEADER_OFFSET + 16, value: u32::from(ip) },
     ];
-    guard_instructions(&conditions, body)
+    run_body_if_conditions_hold(&conditions, body)
 }
 
 fn ipv6_block(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
-        // Next header, as above; 58 is ICMPv6. Answers with extension headers are dropped: classic BPF has no loop to follow them.
+        // Next header: as the IP protocol in `ipv4_block`, but 58 (ICMPv6) instead of 1. Answers with extension
+        // headers are dropped: classic BPF has no loop to follow them.
         classic_instruction(BPF_LOAD_BYTE, NETWORK_HEADER_OFFSET + 6),
         jump_if_equal(58, 4, 0),
         jump_if_equal(6, 1, 0),
@@ -109,7 +110,7 @@ fn ipv6_block(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
             value,
         }),
     );
-    guard_instructions(&conditions, body)
+    run_body_if_conditions_hold(&conditions, body)
 }
 
 /// A value that a frame must have at an offset.
@@ -119,8 +120,8 @@ struct LoadCondition {
     value: u32,
 }
 
-/// Runs the body if all loads give their values; otherwise the program continues after the body.
-fn guard_instructions(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
+/// Returns instructions that run `body` if a frame meets all conditions, and otherwise continue after it.
+fn run_body_if_conditions_hold(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for (nth, condition) in conditions.iter().enumerate() {
         // The instructions to skip: two for each further condition, and the body. With five conditions that is 16, far below 255.
@@ -132,7 +133,7 @@ fn guard_instructions(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> V
     program
 }
 
-/// The offset of a forward jump. Blocks have at most 18 instructions, so it is never clamped.
+/// Returns the offset of a forward jump. Blocks have at most 18 instructions, so the offset is never clamped.
 fn jump_over_instructions(instructions: usize) -> u8 {
     clamp_to_u8(instructions)
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::lab::{PlainRelease, ProbeLab};
 use crate::listener::{SilencedPort, WantedPackets};
 use crate::path;
-use crate::release::FrameRelease;
+use crate::release::FrameReleaser;
 use packetrig_probe::oneprobe::{ArrivalOrder, ForwardOutcome, HttpRequest, OneprobeOptions, ProbeVerdict};
 use packetrig_probe::{ProbeBudget, ProbePermit, ReleaseMechanism, StampSource};
 use packetrig_sys::netns::NetNs;
@@ -47,7 +47,7 @@ struct FaultySegments {
     held: Option<Vec<u8>>,
 }
 
-impl FrameRelease for FaultySegments {
+impl FrameReleaser for FaultySegments {
     fn mechanism(&self) -> ReleaseMechanism {
         ReleaseMechanism::Sleep
     }
@@ -90,7 +90,7 @@ fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (OneprobeEndReason, Onepro
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: Some(hush.port()) };
     let mut listener = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let plain = PlainRelease::open(&way);
-    let release: Box<dyn FrameRelease> =
+    let release: Box<dyn FrameReleaser> =
         if is_faulty { Box::new(FaultySegments { plain, pairs: 0, held: None }) } else { Box::new(plain) };
     let mut dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(target.limits()));
     let mut machine = OneprobeMachine::new(MANNER, HttpRequest::new("lab.example", "/", None));

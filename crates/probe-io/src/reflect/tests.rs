@@ -5,7 +5,7 @@ use crate::listener::{PacketListener, SilencedPort, WantedPackets};
 use crate::path;
 use crate::release::ReleaseDispatcher;
 use packetrig_probe::session::reflector::ReflectorSettings;
-use packetrig_probe::session::sender::{SessionSettings, StampSender};
+use packetrig_probe::session::sender::{StampSender, StampSenderSettings};
 use packetrig_probe::session::{SessionKey, TimeFormat};
 use packetrig_probe::{ProbeBudget, ProbeSchedule};
 use packetrig_sys::netns::NetNs;
@@ -34,7 +34,7 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
         burst: 1,
         synchronised_ns: None,
     };
-    let session = SessionSettings {
+    let session = StampSenderSettings {
         ports: (hush.port(), port),
         key,
         format: TimeFormat::Ptp,

@@ -12,26 +12,27 @@ use packetrig_sys::ethtool::StampAbilities;
 use packetrig_sys::stamping::{self, KernelReport, PacketStamps, WantedStamps};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Time after the last frame during which stamps may still arrive.
+/// Longest wait for the stamps of a train after its last frame was sent.
 const STAMP_TIMEOUT: Nanos = Nanos::from_millis(20);
-const ACCOUNT_CHECK_INTERVAL: Nanos = Nanos::from_micros(100);
+const STAMP_POLL_INTERVAL: Nanos = Nanos::from_micros(100);
 
-/// Reads all departure reports that a socket has.
+/// Passes all departure reports that wait at a socket to a callback, and returns their number.
 type DepartureReports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize, packetrig_sys::Error> + 'a;
 
-/// Collects the departure stamps of the frames from one socket; its state continues from train to train.
+/// Collects the departure stamps of the frames of one socket. It lives as long as the socket, because the
+/// kernel numbers the frames of all trains continuously.
 #[derive(Debug)]
 pub(super) struct DepartureStampCollector {
     wanted: WantedStamps,
     device: u32,
     tolerance: Nanos,
-    /// Number of the train's first frame on its socket.
+    /// Number that the kernel gives the first frame of the train on this socket.
     first: u32,
-    /// Real-time against monotonic clock, before the train.
+    /// Offset of the real-time clock against the monotonic clock, measured before the train.
     before: RealtimeOffset,
 }
 
-/// A departure stamp of the kernel, for the frame of this number on its socket.
+/// A departure stamp from the kernel, with the number of its frame on the socket.
 struct ReportedStamp {
     number: u32,
     stage: stamping::PacketSendStage,
@@ -64,7 +65,7 @@ impl DepartureStampCollector {
 
     /// Fetches the stamps of a train through `reports`, after the kernel accepted its first `given` frames.
     /// `times` are the release times that were given with the frames, if any; a report of a dropped frame
-    /// contains only this time.
+    /// contains only its release time.
     pub(super) fn fetch_stamps(
         &mut self,
         given: usize,
@@ -78,8 +79,8 @@ impl DepartureStampCollector {
         let mut dropped = 0;
         let end = now() + STAMP_TIMEOUT;
         loop {
-            // Stamps arrive after the send call has returned, once the frame has passed each stage. So the
-            // loop reads until all stamps have come.
+            // Stamps arrive after the send call has returned, once the frame has passed each stage. So the loop
+            // reads until all stamps have arrived or the time limit has passed.
             reports(&mut |report| match report {
                 KernelReport::Departed { number, stage, stamps } => {
                     found.push(ReportedStamp { number, stage, stamps });
@@ -92,7 +93,7 @@ impl DepartureStampCollector {
             if found.len() >= expected || dropped >= given || now() >= end {
                 break;
             }
-            clock::sleep_until_ns((now() + ACCOUNT_CHECK_INTERVAL).as_nanos());
+            clock::sleep_until_ns((now() + STAMP_POLL_INTERVAL).as_nanos());
         }
         self.add_departure_stamps(&found, gone);
         // Frames that the kernel did not accept cannot lack a stamp.
@@ -119,7 +120,8 @@ impl DepartureStampCollector {
                     stamping::PacketSendStage::Queued => DepartureStage::Queue,
                     stamping::PacketSendStage::Sent => DepartureStage::Driver,
                 };
-                gone.departures.push(DepartureStamp { stage, stamp: convert_stamp(self.before, after, at) });
+                gone.departures
+                    .push(DepartureStamp { stage, stamp: convert_kernel_stamp(self.before, after, at) });
             }
             if let Some(at) = stamps.hardware_ns {
                 let clock = StampClock::Device(self.device);
@@ -133,7 +135,7 @@ impl DepartureStampCollector {
         }
     }
 
-    /// Flags each frame whose stamps prove that it was late, early or contradictory.
+    /// Flags each frame whose stamps prove that it left late or early, or contradict each other.
     pub(super) fn flag_train_timing(&self, train: &TrainCopy, gone: &mut [DepartedFrame]) {
         for (index, gone) in gone.iter_mut().enumerate() {
             flag_frame_timing(train.due_time_at(index), self.tolerance, gone);
@@ -141,8 +143,9 @@ impl DepartureStampCollector {
     }
 }
 
-/// Converts a stamp of the real-time clock. The result covers both conversions, by the clock comparison before and by the one after.
-fn convert_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
+/// Converts a stamp of the real-time clock. The result covers the conversions with the clock comparisons before
+/// and after the train.
+fn convert_kernel_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
     let one = before.to_monotonic(at);
     let other = after.to_monotonic(at);
     // The outer ends of both conversions are used, because the clock may have been set between them.
@@ -151,8 +154,8 @@ fn convert_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> Prob
     ProbeStamp::between_readings(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
 }
 
-/// Flags the frame of a drop report. ETF reports only the release time; frames with the same time are taken in turn.
-/// Returns `false` if there is no such frame.
+/// Flags the frame that a drop report is about. ETF reports only the release time; several frames with the same
+/// release time are flagged one after the other. Returns `false` if there is no such frame.
 fn flag_dropped_frame(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     for (time, gone) in times.iter().zip(gone) {
         if *time == at_ns && !gone.flags.contains(&ProbeFlag::Dropped) {
@@ -168,7 +171,8 @@ fn flag_frame_timing(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) 
     if gone.handed_over.is_none() || gone.flags.contains(&ProbeFlag::Dropped) {
         return;
     }
-    // `fq` and `etf` hold a frame back after its queue stamp, so that stamp is no departure. Stamps of a device's clock cannot be compared.
+    // `fq` and `etf` hold a frame back after its queue stamp, so that stamp is no departure. Stamps of a
+    // device's clock cannot be compared with the due time.
     let own = gone
         .departures
         .iter()
@@ -184,27 +188,27 @@ fn flag_frame_timing(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) 
             gone.flags.push(ProbeFlag::Early);
         }
     }
-    if is_contradictory(gone) {
+    if has_contradictory_stamps(gone) {
         gone.flags.push(ProbeFlag::StampsDisagree);
     }
 }
 
-/// The order is: handed over, queued, released, given to the driver. A stage contradicts it only if it ended
-/// before an earlier stage began.
-fn is_contradictory(gone: &DepartedFrame) -> bool {
+/// Returns whether the stamps contradict the order of the stages: handed over, queued, given to the driver; and
+/// released, given to the driver. Only a stage that ended before an earlier one began is a contradiction.
+fn has_contradictory_stamps(gone: &DepartedFrame) -> bool {
     let queued = monotonic_stamp_of(gone, DepartureStage::Queue);
     let driver = monotonic_stamp_of(gone, DepartureStage::Driver);
     are_stamps_backwards(&[gone.handed_over, queued, driver])
         || are_stamps_backwards(&[gone.released, driver])
 }
 
-/// The stamp of a stage on this node's clock.
+/// Returns the stamp of a stage, if it has one on the monotonic clock of this machine.
 fn monotonic_stamp_of(gone: &DepartedFrame, stage: DepartureStage) -> Option<ProbeStamp> {
     let mut own = gone.departures.iter().filter(|d| d.stamp.clock == StampClock::Monotonic);
     own.find(|departure| departure.stage == stage).map(|departure| departure.stamp)
 }
 
-/// Returns whether one of the known stamps ended before the earlier one began.
+/// Returns whether any stamp ended before the stamp before it began. Missing stamps are left out.
 fn are_stamps_backwards(stamps: &[Option<ProbeStamp>]) -> bool {
     let known: Vec<ProbeStamp> = stamps.iter().flatten().copied().collect();
     // Intervals that overlap contradict nothing.
@@ -264,8 +268,8 @@ mod tests {
     #[test]
     fn wall_clock_step_widens_stamp() {
         let offset = |offset_ns| RealtimeOffset { offset_ns, bound_ns: 10 };
-        assert_eq!(convert_stamp(offset(100), offset(100), 1_100), stamp(990, 1_010));
-        assert_eq!(convert_stamp(offset(100), offset(-400), 1_100), stamp(990, 1_510));
+        assert_eq!(convert_kernel_stamp(offset(100), offset(100), 1_100), stamp(990, 1_010));
+        assert_eq!(convert_kernel_stamp(offset(100), offset(-400), 1_100), stamp(990, 1_510));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Finds the mechanisms that work at an interface, and the departure stamps that each can have.
+//! Finds the mechanisms that work at an interface, and the departure stamps that each of them gives.
 
 use super::place::ReleaseInterface;
-use super::queued::check_discipline;
+use super::queued::find_release_qdisc;
 use super::{ReleaseOptions, gate, live, open_release};
 use crate::Error;
 use packetrig_plan::PortLocation;
@@ -13,7 +13,8 @@ pub struct MechanismCapability {
     pub mechanism: ReleaseMechanism,
     /// Reason why the mechanism cannot be used; `None` if it can.
     pub obstacle: Option<Error>,
-    /// Stages of a departure that are stamped. The release itself is always known, except with `fq`, `etf` and `launch`.
+    /// Stages of a departure that are stamped. The time of the release itself is always known, except with
+    /// `fq`, `etf` and `launch`.
     pub stages: Vec<DepartureStage>,
 }
 
@@ -41,7 +42,7 @@ fn try_mechanism(
         ReleaseMechanism::Fq | ReleaseMechanism::Etf | ReleaseMechanism::Launch => {
             // The queueing discipline is checked first: without it, the socket opens nevertheless, but
             // departure times are ignored.
-            check_discipline(place, mechanism)?;
+            find_release_qdisc(place, mechanism)?;
             open_release(location, mechanism, options).map(drop)
         }
         ReleaseMechanism::Sleep | ReleaseMechanism::Spin | ReleaseMechanism::Ring => {

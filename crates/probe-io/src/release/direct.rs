@@ -2,7 +2,7 @@
 
 use super::DepartedFrame;
 use super::account::DepartureStampCollector;
-use super::pace::{ReleasePace, SpinWaitOutcome, sleep_until};
+use super::pace::{ReleaseTimer, SpinWaitOutcome, sleep_until};
 use super::place::ReleaseInterface;
 use super::train::TrainCopy;
 use super::worker::MechanismSender;
@@ -34,7 +34,7 @@ impl MechanismSender for DirectRelease {
     fn send_train(
         &mut self,
         train: &TrainCopy,
-        pace: &mut ReleasePace,
+        pace: &mut ReleaseTimer,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin_train();

@@ -1,10 +1,10 @@
-//! The only way to send packetrig's own probes: a mechanism behind a budget and, on a node of a fleet, behind the gate
-//! of the node's lease.
+//! The only way to send packetrig's own probes: a mechanism that gets frames only if the budget of the target
+//! and, on a node of a fleet, the node's lease allow them.
 //!
 //! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the later frames of the
-//! same train. When the gate is shut, the mechanism gets no more trains.
+//! same train. When the lease has ended, the mechanism gets no more trains.
 
-use super::{DepartedFrame, DueFrame, FrameRelease};
+use super::{DepartedFrame, DueFrame, FrameReleaser};
 use crate::{Error, frame_length};
 use packetrig_guard::gate::SendGate;
 use packetrig_probe::{BudgetExceeded, ProbeBudget, ReleaseMechanism};
@@ -15,7 +15,7 @@ use std::fmt;
 const FRAME_WRITE_TIME: Nanos = Nanos::from_millis(1);
 
 pub struct ReleaseDispatcher {
-    release: Box<dyn FrameRelease>,
+    release: Box<dyn FrameReleaser>,
     budget: ProbeBudget,
     gate: SendGate,
 }
@@ -31,11 +31,12 @@ impl fmt::Debug for ReleaseDispatcher {
 
 impl ReleaseDispatcher {
     /// Checks `budget` before each frame that goes to `release`.
-    pub fn new(release: Box<dyn FrameRelease>, budget: ProbeBudget) -> Self {
+    pub fn new(release: Box<dyn FrameReleaser>, budget: ProbeBudget) -> Self {
         Self { release, budget, gate: SendGate::without_lease() }
     }
 
-    /// Puts the dispatcher behind the gate of a lease.
+    /// Makes the dispatcher refuse all trains while the gate is shut: before the first lease, and after
+    /// a lease has ended.
     #[must_use]
     pub fn with_lease_gate(self, gate: SendGate) -> Self {
         Self { gate, ..self }
@@ -51,12 +52,13 @@ impl ReleaseDispatcher {
         FRAME_WRITE_TIME + self.release.lead_time()
     }
 
-    /// Requests that the mechanism could not fulfil, in words.
+    /// Returns the requested options that could not be applied, as sentences.
     pub fn remarks(&self) -> &[String] {
         self.release.remarks()
     }
 
-    /// Returns the time at which a train may begin, see [`ProbeBudget::earliest_start`].
+    /// Returns the earliest time from `at` on at which the budget allows the whole train (see
+    /// [`ProbeBudget::earliest_start`]). Fails if the budget never allows it.
     pub fn earliest_start(
         &self,
         at: MonoTime,
@@ -65,22 +67,22 @@ impl ReleaseDispatcher {
         self.budget.earliest_start(at, train)
     }
 
-    /// Sends the part of a train that budget and lease allow, and reports the remaining frames as unsent.
-    /// Returns the limit that stopped it, if one did.
+    /// Sends the part of a train that budget and lease allow, and adds the remaining frames to `gone` as
+    /// unsent. Returns the limit that stopped the train, if one did.
     pub fn send_train(
         &mut self,
         train: &[DueFrame<'_>],
         gone: &mut Vec<DepartedFrame>,
     ) -> Result<Option<BudgetExceeded>, Error> {
         let mut refused = None;
-        // The gate is checked first, so that a train that it stops uses no budget.
+        // The lease is checked first, so that a train without a lease uses no budget.
         if self.gate.remaining_time() == Some(Nanos::ZERO) {
             gone.resize(gone.len() + train.len(), DepartedFrame::new_unsent());
             return Ok(Some(BudgetExceeded::Lease));
         }
         let allowed = train
             .iter()
-            // The first refusal ends the train: later frames would leave without the earlier ones.
+            // The first refusal ends the train: otherwise later frames would leave without the earlier ones.
             .take_while(|due| {
                 refused = self.budget.deduct_frame(due.at, frame_length(due.frame)).err();
                 refused.is_none()
@@ -88,7 +90,7 @@ impl ReleaseDispatcher {
             .count();
         let before = gone.len();
         self.release.release_train(&train[..allowed], gone)?;
-        // Callers match frames and entries by position, so each frame needs one.
+        // Callers match frames and entries by position, so each frame needs an entry.
         gone.resize(before + train.len(), DepartedFrame::new_unsent());
         Ok(refused)
     }
@@ -101,7 +103,7 @@ mod tests {
 
     struct CountingRelease;
 
-    impl FrameRelease for CountingRelease {
+    impl FrameReleaser for CountingRelease {
         fn mechanism(&self) -> ReleaseMechanism {
             ReleaseMechanism::Sleep
         }

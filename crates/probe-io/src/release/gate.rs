@@ -1,19 +1,20 @@
-//! `gate`: frames are handed over ahead of their departure times, and a program at the interface's egress holds each one back until then.
+//! `gate`: frames are handed over ahead of their departure times, and a program at the interface's egress holds
+//! each frame back until its departure time.
 
 use super::account::DepartureStampCollector;
 use super::open::{flag_if_queue_full, send_each_frame};
-use super::pace::{ReleasePace, STOLEN_CPU_THRESHOLD};
+use super::pace::{ReleaseTimer, STOLEN_CPU_THRESHOLD};
 use super::place::ReleaseInterface;
 use super::train::TrainCopy;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, StampSource};
-use packetrig_sys::hold::{self, GatedFrame};
+use packetrig_sys::hold::{self, FrameReleaseRecord};
 use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Margin for the send call: the frame must reach the program when the remaining time is at most the longest hold time.
+/// Safety margin below the longest hold time: a frame that reaches the program with more time left is sent immediately.
 const GATE_CALL_MARGIN: Nanos = Nanos::from_micros(50);
 
 pub(super) struct GateRelease {
@@ -31,7 +32,7 @@ impl GateRelease {
         let release = Some(ReleaseClock::Monotonic);
         let options = FrameOptions { stamps: account.wanted_stamps(), release, ..FrameOptions::default() };
         let socket = FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
-        let gate = hold::KernelGate::open_gate_at_egress(
+        let gate = hold::KernelGate::attach_gate_at_egress(
             &place.netns,
             place.link.index,
             &place.name,
@@ -41,7 +42,7 @@ impl GateRelease {
         Ok(Self { held_by: gate, socket, account, ahead, sleeps: ahead > release_options.spin_from })
     }
 
-    fn record_released_frame(&self, number: u64, pace: &mut ReleasePace, gone: &mut DepartedFrame) {
+    fn record_released_frame(&self, number: u64, pace: &mut ReleaseTimer, gone: &mut DepartedFrame) {
         // Programs at egress run in the context of the send call. If the program's count does not change, the
         // frame never reached the program, and its table still has the record of an earlier frame.
         if self.held_by.passed_count() == number {
@@ -55,14 +56,15 @@ impl GateRelease {
     }
 }
 
-/// Time between handing a frame over and its departure, limited to the time for which the program may hold it.
+/// Returns the time from handing a frame over to its departure, limited to the time for which the kernel
+/// program may hold a frame.
 pub(super) fn limit_hold_time(ahead: Nanos) -> Nanos {
     // The kernel program holds no frame longer than `MAX_HELD_NS`: a frame that is due later is sent immediately.
     ahead.min(Nanos::new(hold::MAX_HELD_NS - GATE_CALL_MARGIN.as_u64()))
 }
 
 /// Copies the kernel program's record of a frame into the departed frame.
-pub(super) fn record_gated_frame(held: GatedFrame, gone: &mut DepartedFrame) {
+pub(super) fn record_gated_frame(held: FrameReleaseRecord, gone: &mut DepartedFrame) {
     let at = MonoTime::from_nanos;
     gone.released =
         Some(ProbeStamp::between_readings(StampSource::Bpf, at(held.released_ns), at(held.left_ns)));
@@ -75,17 +77,17 @@ impl MechanismSender for GateRelease {
     fn send_train(
         &mut self,
         train: &TrainCopy,
-        pace: &mut ReleasePace,
+        pace: &mut ReleaseTimer,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin_train();
         let sent = send_each_frame(gone, |index, gone| {
             let due = train.due_time_at(index);
             let early = due - self.ahead;
-            // If the lead is shorter than the possible delay of a wake-up, the thread must spin instead of
-            // sleep.
+            // If the time until the departure is shorter than the possible delay of a wake-up, the thread must
+            // spin instead of sleep.
             let at = if self.sleeps {
-                pace.sleep_and_warm(early, due).at
+                pace.sleep_then_warm_up(early, due).at
             } else {
                 pace.spin_until_deadline(early).at
             };

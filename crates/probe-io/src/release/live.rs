@@ -1,10 +1,11 @@
-//! `live`: our XDP program in the kernel creates each frame and releases it at its departure time, a whole train in one
-//! call. The frames pass no queue and no capture, and get no kernel stamps. The program's next call shows that the
-//! driver has the previous frame, so the kernel calls the program once more after the last frame.
+//! `live`: our XDP program in the kernel creates each frame and releases it at its departure time. One call
+//! sends all frames that follow each other closely. The frames pass no queue and no capture, and get no kernel
+//! stamps. The program's next call shows that the driver has the previous frame, so the kernel calls the
+//! program once more after the last frame.
 
 use super::account::DepartureStampCollector;
 use super::gate::{limit_hold_time, record_gated_frame};
-use super::pace::ReleasePace;
+use super::pace::ReleaseTimer;
 use super::place::ReleaseInterface;
 use super::train::TrainCopy;
 use super::worker::MechanismSender;
@@ -19,7 +20,7 @@ use std::ops::Range;
 
 /// Frames that are closer together than this are sent in one call. Meanwhile the processor does nothing else.
 const SINGLE_CALL_DISTANCE: Nanos = Nanos::from_micros(300);
-/// Number of calls without a frame sent after which the frame counts as stuck.
+/// Number of calls without a frame sent after which the rest of the train counts as dropped.
 const MAX_CALLS_WITHOUT_FRAME: usize = 100;
 
 pub(super) struct LiveRelease {
@@ -29,11 +30,11 @@ pub(super) struct LiveRelease {
     stamps: bool,
 }
 
-/// The result of one call.
+/// Result of one call that makes the kernel program send frames.
 struct SendCallResult {
     /// True if the driver got all frames of this call at once.
     together: bool,
-    /// Number after that of the last frame of this call.
+    /// Number of the last frame of this call plus one.
     end: u64,
 }
 
@@ -48,9 +49,9 @@ impl LiveRelease {
                 interface: place.name.clone(),
                 source: Box::new(UnsupportedFeature {
                     feature: "sending live frames",
-                    needs: "a driver that takes redirected frames (for a veth: GRO or an XDP program at the far end)"
+                    needs: "a driver that sends redirected frames (for a veth: GRO or an XDP program on its peer)"
                         .into(),
-                    found: format!("the driver of {} does not take them", place.name),
+                    found: format!("that the driver of {} does not send them", place.name),
                 }),
             });
         }
@@ -64,8 +65,8 @@ impl LiveRelease {
         })
     }
 
-    /// Gives the program as many frames of the train as it has room for, beginning at `next`. Returns the
-    /// index of the first frame without room.
+    /// Gives the program as many frames of the train as it has room for, beginning at `next`. Returns the index
+    /// of the first frame without room, or the number of frames.
     fn fill_program_slots(&mut self, train: &TrainCopy, next: usize, gone: &mut [DepartedFrame]) -> usize {
         let mut index = next;
         while index < train.len() {
@@ -86,7 +87,7 @@ impl LiveRelease {
         train: &TrainCopy,
         from: usize,
         given: usize,
-        pace: &mut ReleasePace,
+        pace: &mut ReleaseTimer,
     ) -> Result<SendCallResult, Error> {
         // The kernel gives a batch to the driver when its last frame is made. So only frames of one departure
         // time may share a batch; a frame with its own departure time is a batch of one.
@@ -97,7 +98,7 @@ impl LiveRelease {
             count_frames_within(train, from..given, SINGLE_CALL_DISTANCE)
         };
         // The program itself waits for the remaining time, so the call only has to begin early enough.
-        pace.sleep_and_warm(train.due_time_at(from) - self.ahead, train.due_time_at(from));
+        pace.sleep_then_warm_up(train.due_time_at(from) - self.ahead, train.due_time_at(from));
         let began = now();
         let end = self.train.send_batch(train.longest_frame(), most, small_count(together))?;
         pace.record_busy_time(began, now());
@@ -134,7 +135,7 @@ impl MechanismSender for LiveRelease {
     fn send_train(
         &mut self,
         train: &TrainCopy,
-        pace: &mut ReleasePace,
+        pace: &mut ReleaseTimer,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         if train.longest_frame() > MAX_TRAIN_FRAME_BYTES {

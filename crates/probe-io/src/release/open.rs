@@ -7,7 +7,7 @@ use super::place::ReleaseInterface;
 use super::queued::QueuedRelease;
 use super::ring::RingRelease;
 use super::worker::ReleaseWorker;
-use super::{DepartedFrame, FrameRelease, ReleaseOptions, ReleasePipeline};
+use super::{DepartedFrame, FrameReleaser, ReleaseOptions, ReleasePipeline};
 use crate::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::{ProbeFlag, ReleaseMechanism};
@@ -20,7 +20,7 @@ pub fn open_release(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
     options: ReleaseOptions,
-) -> Result<Box<dyn FrameRelease>, Error> {
+) -> Result<Box<dyn FrameReleaser>, Error> {
     Ok(Box::new(open_worker(location, mechanism, options)?))
 }
 
@@ -67,7 +67,7 @@ fn open_worker(
     Ok(worker)
 }
 
-/// Flags a frame if the kernel had no room for it; other errors end the train.
+/// Flags a frame as dropped if the kernel had no room for it. Returns other errors, which end the train.
 pub(super) fn flag_if_queue_full(
     sent: Result<(), packetrig_sys::Error>,
     gone: &mut DepartedFrame,
@@ -84,13 +84,13 @@ pub(super) fn flag_if_queue_full(
 
 /// Result of sending the frames of a train one by one.
 pub(super) struct SentFrames {
-    /// Number of frames before the first one that the kernel refused for another reason than lack of room.
+    /// Number of frames before the first error other than lack of room.
     pub(super) count: usize,
     pub(super) result: Result<(), Error>,
 }
 
-/// Calls `send` for each frame in turn, until it fails. The stamps of earlier frames arrive in any case, because
-/// the kernel has numbered these frames.
+/// Calls `send` for each frame in turn, until a call fails. The caller can still fetch the stamps of the frames
+/// before the failure, because the kernel has numbered them.
 pub(super) fn send_each_frame(
     gone: &mut [DepartedFrame],
     mut send: impl FnMut(usize, &mut DepartedFrame) -> Result<(), Error>,

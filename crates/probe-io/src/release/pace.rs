@@ -1,6 +1,6 @@
 //! Waits for a departure time: sleeps, or sleeps and then spins.
 //!
-//! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins blocks all other
+//! A [`ReleaseTimer`] belongs to the thread that it prepared. A real-time thread that spins blocks all other
 //! threads on its processor. So after spinning for [`MAX_SPIN_TIME`] within [`SPIN_WINDOW`], the thread becomes an
 //! ordinary thread until the window ends.
 //!
@@ -20,7 +20,7 @@ pub(super) const STOLEN_CPU_THRESHOLD: Nanos = Nanos::from_micros(20);
 /// Length of a sleep after which the CPU caches count as cold.
 const COLD_CACHE_SLEEP: Nanos = Nanos::from_micros(200);
 
-/// The end of a wait.
+/// How a wait for a departure time ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpinWaitOutcome {
     /// The clock reading that ended the wait.
@@ -30,16 +30,16 @@ pub(super) struct SpinWaitOutcome {
 }
 
 #[derive(Debug)]
-pub(super) struct ReleasePace {
+pub(super) struct ReleaseTimer {
     spin_from: Nanos,
     priority: Option<i32>,
     warm: Option<SendPathWarmer>,
     duty: SpinBudget,
-    /// Requests that could not be fulfilled, in words.
+    /// Requested options that could not be applied, as sentences.
     pub(super) remarks: Vec<String>,
 }
 
-impl ReleasePace {
+impl ReleaseTimer {
     /// Prepares the calling thread: processor, timer slack and real-time priority. If the kernel refuses the priority,
     /// a remark says so.
     pub(super) fn prepare_thread(
@@ -54,7 +54,7 @@ impl ReleasePace {
         // ns, the median wake-up is 26 us late instead of 74 us.
         clock::set_timer_slack(options.slack.as_u64())?;
         let mut priority = options.priority;
-        if let Some(Err(error)) = priority.map(sched::request_fifo) {
+        if let Some(Err(error)) = priority.map(sched::request_fifo_scheduling) {
             remarks.push(format!("the sender runs without real-time priority: {error}"));
             priority = None;
         }
@@ -68,14 +68,14 @@ impl ReleasePace {
         // cover a late wake-up.
         let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| MAX_WARM_UP_TIME);
         let awake = until - (self.spin_from + warming);
-        let began = self.sleep_and_warm(awake, until).at;
+        let began = self.sleep_then_warm_up(awake, until).at;
         let mut at = began;
         let mut longest = Nanos::ZERO;
         // The loop reads the clock continuously, so a gap between two readings shows that the thread did not
         // run: because of an interrupt, another thread, or a hypervisor that gave the processor to another
         // guest.
         while at < until {
-            clock::spin_hint();
+            clock::hint_busy_loop();
             let next = now();
             longest = longest.max(next.since(at));
             at = next;
@@ -85,7 +85,7 @@ impl ReleasePace {
     }
 
     /// Sleeps until `until`, and then warms up the send path if there is time for that before `busy_from`.
-    pub(super) fn sleep_and_warm(&mut self, until: MonoTime, busy_from: MonoTime) -> SpinWaitOutcome {
+    pub(super) fn sleep_then_warm_up(&mut self, until: MonoTime, busy_from: MonoTime) -> SpinWaitOutcome {
         let began = now();
         let waited = sleep_until(until);
         let slept = waited.at.since(began) > COLD_CACHE_SLEEP;
@@ -95,7 +95,7 @@ impl ReleasePace {
         waited
     }
 
-    /// Records that a program in the kernel spun on this processor on our behalf.
+    /// Records that a program in the kernel spun on the processor of this thread, and on its behalf.
     pub(super) fn record_busy_time(&mut self, from: MonoTime, to: MonoTime) {
         self.duty.add_spin_time(from, to);
         self.adjust_scheduling_class();
@@ -108,13 +108,13 @@ impl ReleasePace {
             // `prepare_thread` could change the class, so this call works, too. If it fails, the thread keeps
             // its class, and lateness is flagged as usual.
             Some(SchedulingClassChange::Rest) => drop(sched::return_to_ordinary_scheduling()),
-            Some(SchedulingClassChange::Work) => drop(sched::request_fifo(priority)),
+            Some(SchedulingClassChange::Work) => drop(sched::request_fifo_scheduling(priority)),
             None => {}
         }
     }
 }
 
-/// Sleeps until `until`, on a thread that is prepared.
+/// Sleeps until `until`, on a prepared thread; returns at once if that time has passed.
 pub(super) fn sleep_until(until: MonoTime) -> SpinWaitOutcome {
     let mut at = now();
     if at < until {
@@ -130,7 +130,7 @@ enum SchedulingClassChange {
     Work,
 }
 
-/// Time spent spinning in this window.
+/// Time that the thread has spun in the current window, and whether it is an ordinary thread until the window ends.
 #[derive(Debug)]
 struct SpinBudget {
     window: MonoTime,
@@ -174,7 +174,7 @@ mod tests {
     fn waiting_never_ends_early() {
         let options = ReleaseOptions { priority: None, ..ReleaseOptions::common() };
         std::thread::spawn(move || {
-            let mut pace = ReleasePace::prepare_thread(&options, None).unwrap();
+            let mut pace = ReleaseTimer::prepare_thread(&options, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {
                 let until = now() + Nanos::new(ahead);
                 assert!(pace.spin_until_deadline(until).at >= until);

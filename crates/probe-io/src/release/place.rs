@@ -29,8 +29,8 @@ impl ReleaseInterface {
         Ok(Self { netns, link, name, stamps })
     }
 
-    /// The departure stamps that the interface can give. `queued`: whether the frames of the mechanism
-    /// pass a queueing discipline.
+    /// Returns the departure stamps to request: those that the interface supports and, if `queued`, that of the
+    /// queueing discipline. `queued` tells whether the mechanism's frames pass one.
     pub(super) const fn wanted_stamps(&self, queued: bool) -> WantedStamps {
         WantedStamps {
             queued,

@@ -5,7 +5,7 @@
 
 use super::account::DepartureStampCollector;
 use super::open::{flag_if_queue_full, send_each_frame};
-use super::pace::{ReleasePace, sleep_until};
+use super::pace::{ReleaseTimer, sleep_until};
 use super::place::ReleaseInterface;
 use super::train::TrainCopy;
 use super::worker::MechanismSender;
@@ -27,15 +27,16 @@ pub(super) struct QueuedRelease {
     account: DepartureStampCollector,
     ahead: Nanos,
     clock: ReleaseClock,
-    /// Maximum number of frames that may wait at once.
+    /// Maximum number of frames that may wait in the queueing discipline at once.
     most: usize,
-    /// Largest lateness with which the discipline releases a frame.
+    /// Maximum delay with which the queueing discipline releases a frame after its departure time.
     slack: Nanos,
     times: Vec<u64>,
 }
 
-/// Returns the queueing discipline that releases the frames of this mechanism; fails if the interface has none.
-pub(super) fn check_discipline(
+/// Returns the queueing discipline that releases the frames of this mechanism; fails if the interface
+/// has no such discipline.
+pub(super) fn find_release_qdisc(
     place: &ReleaseInterface,
     mechanism: ReleaseMechanism,
 ) -> Result<QueueingDiscipline, Error> {
@@ -44,13 +45,14 @@ pub(super) fn check_discipline(
         return Ok(qdisc.clone());
     }
     let needs = match mechanism {
-        ReleaseMechanism::Fq => "queueing discipline `fq` (`tc qdisc replace dev … root fq`)",
+        ReleaseMechanism::Fq => "queueing discipline `fq` (`tc qdisc replace dev <interface> root fq`)",
         ReleaseMechanism::Etf => "queueing discipline `etf` with CLOCK_TAI, without offload",
-        _ => "queueing discipline `etf` with CLOCK_TAI and offload, on a card with launch times",
+        _ => "queueing discipline `etf` with CLOCK_TAI and offload, on a card that supports launch times",
     };
     let kinds: Vec<_> = found.iter().map(|qdisc| qdisc.kind.as_str()).collect();
     let found = if kinds.is_empty() { "none".into() } else { kinds.join(", ") };
-    let source = UnsupportedFeature { feature: "release times of frames", needs: needs.into(), found };
+    let source =
+        UnsupportedFeature { feature: "releasing frames at their times", needs: needs.into(), found };
     Err(Error::Mechanism { mechanism, interface: place.name.clone(), source: Box::new(source) })
 }
 
@@ -68,7 +70,7 @@ impl QueuedRelease {
         mechanism: ReleaseMechanism,
         release_options: &ReleaseOptions,
     ) -> Result<Self, Error> {
-        let qdisc = check_discipline(place, mechanism)?;
+        let qdisc = find_release_qdisc(place, mechanism)?;
         let fq = qdisc.fq.unwrap_or_default();
         let clock =
             if mechanism == ReleaseMechanism::Fq { ReleaseClock::Monotonic } else { ReleaseClock::Tai };
@@ -89,7 +91,7 @@ impl QueuedRelease {
         })
     }
 
-    /// A departure time on the discipline's clock.
+    /// Converts a departure time to the clock of the queueing discipline.
     fn release_time(&self, at: MonoTime, tai_ahead: u64) -> u64 {
         match self.clock {
             ReleaseClock::Monotonic => at.as_nanos(),
@@ -101,7 +103,7 @@ impl QueuedRelease {
 /// `CLOCK_TAI` minus `CLOCK_MONOTONIC` in nanoseconds: the measured offset of the real-time clock plus whole seconds.
 fn tai_minus_monotonic_ns() -> u64 {
     const SECOND: u64 = 1_000_000_000;
-    // The two calls are some nanoseconds apart, and the true difference is a whole number of leap seconds, so
+    // The two calls are some nanoseconds apart, and the true difference is a whole number of seconds, so
     // the result is rounded.
     let seconds = (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + SECOND / 2) / SECOND;
     // Below zero only if the wall clock shows a time before 1970 plus the uptime: no release time can be right then.
@@ -112,7 +114,7 @@ impl MechanismSender for QueuedRelease {
     fn send_train(
         &mut self,
         train: &TrainCopy,
-        _pace: &mut ReleasePace,
+        _pace: &mut ReleaseTimer,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin_train();

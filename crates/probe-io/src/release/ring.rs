@@ -1,11 +1,11 @@
 //! `ring`: all frames of a train are written to a transmit ring in advance. One call at the departure time of
 //! the first frame hands them to the driver, back to back.
 //!
-//! Only the first departure time is kept: a frame that is due later leaves early, and is flagged if that exceeds the
-//! tolerance.
+//! Only the departure time of the first frame is respected. A frame that is due later leaves early, and is
+//! flagged if it is early by more than the tolerance.
 
 use super::account::DepartureStampCollector;
-use super::pace::ReleasePace;
+use super::pace::ReleaseTimer;
 use super::place::ReleaseInterface;
 use super::train::TrainCopy;
 use super::worker::MechanismSender;
@@ -15,17 +15,17 @@ use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{TxOptions, TxRing};
 
 const MAX_RING_SLOTS: usize = 1024;
-/// Maximum memory for the slots: slots for frames of the loopback interface (64 KiB each) would take all
-/// memory of a small machine.
+/// Maximum memory for all slots, in bytes: 1024 slots for the long frames of the loopback interface (64 KiB)
+/// would take 128 MiB.
 const MAX_RING_BYTES: usize = 16 << 20;
 /// Maximum number of send calls until the kernel has taken a whole train.
 const MAX_SEND_CALLS: usize = 1_000;
 /// Ethernet header and a VLAN tag.
 const FRAME_BYTES_BEYOND_MTU: usize = 18;
 
-/// Returns the number of slots of a ring for frames of this length.
+/// Returns the number of slots of a ring for frames of at most `longest` bytes.
 fn slot_count(longest: usize) -> usize {
-    // The kernel takes whole blocks of pages.
+    // The ring is allocated in blocks whose size is a power of two.
     (MAX_RING_BYTES / longest.next_power_of_two()).clamp(1, MAX_RING_SLOTS)
 }
 
@@ -46,7 +46,7 @@ impl RingRelease {
     }
 
     fn fill_slots(&mut self, train: &TrainCopy) -> Result<(), Error> {
-        // The whole train is checked first, because a part of it in the ring would leave with the next kick.
+        // The whole train is checked first, because a part of it in the ring would leave with the next send call.
         let refused = Error::Train {
             mechanism: ReleaseMechanism::Ring,
             most: self.slots.capacity(),
@@ -73,7 +73,7 @@ impl MechanismSender for RingRelease {
     fn send_train(
         &mut self,
         train: &TrainCopy,
-        pace: &mut ReleasePace,
+        pace: &mut ReleaseTimer,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin_train();
@@ -81,19 +81,18 @@ impl MechanismSender for RingRelease {
         let refused = self.slots.counts().refused;
         self.fill_slots(train)?;
         let waited = pace.spin_until_deadline(train.due_time_at(0));
-        // A call takes only as many frames as the driver has room for. The limit stops a stuck driver from
-        // holding the thread.
+        // A call takes only as many frames as the driver has room for. The limit on calls keeps a stuck driver
+        // from blocking the thread for ever.
         for _ in 0..MAX_SEND_CALLS {
             self.slots.kick_kernel()?;
             if self.slots.pending_frames() == 0 {
                 break;
             }
         }
-        // One stamp is valid for all frames: each left between the last clock reading before the kick and
-        // now.
+        // One stamp is valid for all frames: each left between the last clock reading before the send calls and
+        // the reading after them.
         let call = ProbeStamp::between_readings(StampSource::Program, waited.at, now());
-        // Frames that are still in the ring would leave with the kick of the next train, so they are
-        // withdrawn.
+        // Frames that are still in the ring would leave with the next train, so they are withdrawn.
         self.slots.withdraw_untaken();
         // The kernel takes frames in order, and `fill_slots` has checked their lengths, so the refused frames
         // are the last ones.

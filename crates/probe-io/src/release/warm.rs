@@ -29,8 +29,8 @@ pub(super) struct SendPathWarmer {
 }
 
 impl SendPathWarmer {
-    /// Uses the loopback interface of the namespace of `place`, or else that of this process. `None` if
-    /// neither is up, or if frames are released through the loopback interface itself.
+    /// Opens a socket on the loopback interface of the namespace of `place`, or else of the calling thread's
+    /// namespace. `None` if neither can be used, or if frames are released through the loopback interface itself.
     pub(super) fn open_for_place(place: &ReleaseInterface) -> Option<Self> {
         if place.link.loopback {
             return None;

@@ -1,13 +1,14 @@
-//! The thread that releases frames. It runs in the interface's namespace, with its own priority, processor and timer slack, which end with it.
+//! The thread that releases frames. It runs in the interface's namespace, with its own priority, processor and
+//! timer slack, which end with the thread.
 //!
-//! Invariant: at most one train is being sent, and one more may wait for its turn. The thread ends before its
-//! [`ReleaseWorker`] does.
+//! Invariant: at most one train is being sent, and one more may wait for its turn. Dropping a [`ReleaseWorker`]
+//! waits until its thread has ended.
 
-use super::pace::ReleasePace;
+use super::pace::ReleaseTimer;
 use super::place::ReleaseInterface;
 use super::train::TrainCopy;
 use super::warm::SendPathWarmer;
-use super::{DepartedFrame, DueFrame, FrameRelease, MAX_BEGUN, ReleaseOptions, ReleasePipeline};
+use super::{DepartedFrame, DueFrame, FrameReleaser, MAX_UNFINISHED_TRAINS, ReleaseOptions, ReleasePipeline};
 use crate::Error;
 use packetrig_probe::ReleaseMechanism;
 use packetrig_probe::frame::ETHERNET;
@@ -16,13 +17,13 @@ use packetrig_units::Nanos;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Sends trains by one mechanism. The thread around it is the same for all mechanisms.
+/// Sends trains with one release mechanism. The thread that calls it is the same for all mechanisms.
 pub(super) trait MechanismSender: Send {
     /// Sends a train. `gone` has one element for each of its frames.
     fn send_train(
         &mut self,
         train: &TrainCopy,
-        pace: &mut ReleasePace,
+        pace: &mut ReleaseTimer,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error>;
 
@@ -31,7 +32,7 @@ pub(super) trait MechanismSender: Send {
         Nanos::ZERO
     }
 
-    /// Bytes of the longest frame, if the mechanism itself has a limit.
+    /// Bytes of the longest frame that the mechanism can send; `usize::MAX` if it has no limit of its own.
     fn longest_frame(&self) -> usize {
         usize::MAX
     }
@@ -40,7 +41,7 @@ pub(super) trait MechanismSender: Send {
 /// Time to wake the thread and to hand the train over.
 const WAKE_UP_TIME: Nanos = Nanos::from_millis(2);
 
-/// A train on its way to the thread and back.
+/// A train for the thread, and the outcomes of its frames, which the thread fills in and returns.
 #[derive(Default)]
 struct TrainJob {
     train: TrainCopy,
@@ -70,14 +71,14 @@ impl ReleaseWorker {
     ) -> Result<Self, Error> {
         let lead = WAKE_UP_TIME + line.lead_time();
         let longest_frame = line.longest_frame().min(ETHERNET + place.link.mtu as usize);
-        // At most `MAX_BEGUN` trains are begun, which fit into both channels, so neither side ever waits for
+        // At most `MAX_UNFINISHED_TRAINS` trains are begun, which fit into both channels, so neither side ever waits for
         // room. The thread returns each job, so that its memory is allocated only once.
-        let (jobs, orders) = sync_channel::<TrainJob>(MAX_BEGUN);
-        let (answers, done) = sync_channel(MAX_BEGUN);
+        let (jobs, orders) = sync_channel::<TrainJob>(MAX_UNFINISHED_TRAINS);
+        let (answers, done) = sync_channel(MAX_UNFINISHED_TRAINS);
         let (ready, is_ready) = sync_channel(1);
         let warm = if options.warm { SendPathWarmer::open_for_place(place) } else { None };
         let thread = place.netns.spawn_in_namespace(format!("release-{mechanism}"), move || {
-            let mut pace = ReleasePace::prepare_thread(&options, warm)?;
+            let mut pace = ReleaseTimer::prepare_thread(&options, warm)?;
             // The send fails only if `start_thread` has already returned an error; then the loop below ends
             // at once.
             let remarks = std::mem::take(&mut pace.remarks);
@@ -106,7 +107,7 @@ impl ReleaseWorker {
             // The thread has ended during its preparation. Its result says why.
             Err(_) => return Err(worker.join_thread()),
         }
-        // Live frames get no stamp of the card, so its stamping stays as it is for them.
+        // Live frames get no stamp of the card, so `live` does not switch its stamping on.
         if options.stamps && place.stamps.tx_hardware && mechanism != ReleaseMechanism::Live {
             match CardStamping::enable_on(&place.netns, &place.link.name) {
                 Ok(card) => worker.card = Some(card),
@@ -165,7 +166,7 @@ impl ReleasePipeline for ReleaseWorker {
     }
 }
 
-impl FrameRelease for ReleaseWorker {
+impl FrameReleaser for ReleaseWorker {
     fn mechanism(&self) -> ReleaseMechanism {
         self.mechanism
     }
@@ -190,7 +191,7 @@ impl FrameRelease for ReleaseWorker {
 
 impl Drop for ReleaseWorker {
     fn drop(&mut self) {
-        // Without this, the thread would wait for work for ever, and the join for the thread.
+        // Closing the channel ends the thread; otherwise the join below would wait for ever.
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             // Errors of a train were returned by `release_train`; errors of the preparation by `start_thread`.

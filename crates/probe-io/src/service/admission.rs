@@ -1,8 +1,8 @@
 //! Admits connections: checks the rights of their users, and starts a thread for each client.
 //!
-//! Each user may have a limited number of connections; more are refused. If a user opens too many connections per
-//! second, they wait, so that programs that connect again and again cannot use up a processor. Connections of other
-//! users are served meanwhile.
+//! Each user may have a limited number of connections; more are refused. If a user opens too many connections
+//! per second, the connections wait, so that programs that connect again and again cannot use up a processor.
+//! Connections of other users are served meanwhile.
 
 use super::STOP_CHECK_INTERVAL_NS;
 use super::ServiceOptions;
@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tracing::{info, warn};
 
-/// Maximum number of clients at a time. Each user other than root may have an equal part of them, however
-/// many clients other users have. Root may have all of them.
+/// Maximum number of clients of root at a time. For each other user, this number is divided by the number of
+/// users (see [`max_clients_per_user`]), so no user takes connections from another.
 pub(super) const MAX_CLIENTS: usize = 64;
-/// Minimum and maximum number of clients for one user.
+/// Smallest and largest limit for the clients of one user other than root.
 const CLIENTS_PER_USER_RANGE: std::ops::RangeInclusive<usize> = 4..=16;
 /// Maximum number of clients of each user other than root at a time, if this many users may use the service.
 pub(super) fn max_clients_per_user(users: usize) -> usize {
@@ -34,13 +34,13 @@ pub(super) fn max_clients_per_user(users: usize) -> usize {
 }
 
 /// Maximum number of connections of one user that wait until they are served.
-const MAX_WAITING_OF_USER: usize = 16;
+const MAX_WAITING_CONNECTIONS_PER_USER: usize = 16;
 /// Pause after a connection that cannot be served at once.
 const ADMISSION_PAUSE_NS: u64 = 500_000;
 
 pub(super) type ServiceThread = JoinHandle<Result<(), packetrig_sys::Error>>;
 
-/// Accepts connections until the service is to end. Returns the threads that serve them.
+/// Accepts connections until the service is to end. Returns the threads that serve them, and the answer thread.
 pub(super) fn serve_clients(
     listener: &SeqpacketListener,
     shared: &Arc<ServiceShared>,
@@ -61,7 +61,7 @@ pub(super) fn serve_clients(
         allowed: BTreeMap::new(),
         refused: Vec::new(),
     };
-    // Without its outlet, the service would only collect packets, so it ends, too.
+    // Without its sending thread, the service would only collect packets, so the loop ends with that thread.
     while !stop() && !shared.is_ending() && !outlet.is_finished() {
         let mut has_come = false;
         if let Some(stream) = listener.accept_connection_within(STOP_CHECK_INTERVAL_NS)? {
@@ -76,7 +76,7 @@ pub(super) fn serve_clients(
     Ok(entrance.threads)
 }
 
-/// A connection of a user who may use the service.
+/// A connection that waits to be served, of a user who may use the service.
 struct WaitingConnection {
     stream: SeqpacketStream,
     peer: PeerProcess,
@@ -88,7 +88,7 @@ struct ClientAdmission<'a> {
     netns: &'a NetNs,
     threads: Vec<ServiceThread>,
     waiting: Vec<WaitingConnection>,
-    /// The allowance of connections of each user. Few users may use the service, so none is forgotten.
+    /// Allowance of each user for new connections. Few users may use the service, so no entry is removed.
     allowed: BTreeMap<u32, WorkAllowance>,
     refused: Vec<RefusedConnection>,
 }
@@ -107,7 +107,7 @@ impl ClientAdmission<'_> {
         };
         // Waiting connections are counted for each user, so that those of one user do not keep other users out.
         let of_user = self.waiting.iter().filter(|waiting| waiting.peer.user == peer.user).count();
-        if of_user >= MAX_WAITING_OF_USER {
+        if of_user >= MAX_WAITING_CONNECTIONS_PER_USER {
             let text = "programs of this user connect too often; keep one connection open".to_owned();
             return self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
         }
@@ -122,8 +122,8 @@ impl ClientAdmission<'_> {
         }
     }
 
-    /// Serves connections that have waited long enough. Returns whether no connection waits any more, for its service
-    /// or for the answer that refuses it.
+    /// Serves connections that have waited long enough. Returns true if no connection waits any more, neither
+    /// to be served nor for the message that refuses it.
     fn admit_waiting_clients(&mut self) -> bool {
         self.refused.retain(RefusedConnection::is_open);
         // Threads that have ended are removed, so that the list does not grow with every connection.
@@ -147,7 +147,7 @@ impl ClientAdmission<'_> {
         self.waiting.is_empty() && self.refused.is_empty()
     }
 
-    /// Starts the thread of a client, if there is room for one more.
+    /// Starts a thread for a client. Refuses the connection if its user already has too many clients.
     fn admit_client(&mut self, waiting: WaitingConnection) {
         let WaitingConnection { stream, peer, rights } = waiting;
         if !self.shared.has_room_for(peer.user) {
@@ -183,13 +183,13 @@ impl ClientAdmission<'_> {
     }
 }
 
-/// Maximum number of refused connections that still wait for their answer.
+/// Maximum number of refused connections that still wait for the message that refuses them.
 const MAX_REFUSED: usize = 16;
 /// Time limit for the first message of a refused program.
 const REFUSED_HELLO_TIMEOUT: Nanos = Nanos::from_secs(1);
 
-/// A program that cannot be a client. It gets the answer after its first message: if a connection is closed
-/// with an unread message, the kernel reports an error in place of the answer.
+/// A connection that the service refuses. The program gets the refusal after its first message: if a connection
+/// is closed with an unread message, the kernel reports an error in place of the refusal.
 pub(super) struct RefusedConnection {
     stream: SeqpacketStream,
     since: MonoTime,
@@ -202,13 +202,13 @@ impl RefusedConnection {
         Self { stream, since: now(), message }
     }
 
-    /// Sends the answer if the first message has arrived. Returns whether the answer still has to be sent.
+    /// Sends the refusal if the first message has arrived. Returns whether the refusal still has to be sent.
     pub(super) fn is_open(&self) -> bool {
         // Only the arrival of a message matters, so the message may be cut off.
         match self.stream.receive_message(&mut [0; 64]) {
             Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_HELLO_TIMEOUT,
             Ok(ReceivedMessage::Message(_)) => {
-                // A program that has gone meanwhile needs no answer.
+                // A program that has disconnected meanwhile needs no answer.
                 drop(self.stream.send_message(&self.message));
                 false
             }

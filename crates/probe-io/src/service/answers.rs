@@ -1,7 +1,8 @@
 //! The thread that receives answers and delivers each to the client whose packet it answers.
 //!
 //! It listens before any packet leaves, while a program is connected, and as long as a report that prohibits
-//! probing may still arrive. Such a report closes its target for the user whose packet it quotes.
+//! probing may still arrive. After such a report, the service refuses packets to the target from the user whose
+//! packet the report quotes (the target is closed for ten minutes).
 //!
 //! Invariant: a client gets only answers to packets of its user, and no packet leaves from an address without a listener.
 
@@ -33,8 +34,7 @@ const ADDRESS_LOOKUP_INTERVAL: Nanos = Nanos::from_secs(2);
 /// this time.
 const PROHIBITION_VALID_TIME: Nanos = Nanos::from_secs(10);
 
-/// Time for which the thread continues to listen after the last program has disconnected, because
-/// another one may connect.
+/// Time for which the thread continues to listen when answers are no longer wanted, because a program may connect soon.
 const IDLE_LISTEN_TIME: Nanos = Nanos::from_secs(2);
 
 pub(super) fn run_answer_thread(shared: &ServiceShared) {
@@ -46,13 +46,13 @@ pub(super) fn run_answer_thread(shared: &ServiceShared) {
             // The interface may be down or without an address.
             clock::sleep_until_ns(clock::monotonic_ns() + LISTENER_RETRY_NS);
         }
-        // The outlet sends nothing until a listener is open again.
+        // The sending thread sends nothing until a listener is open again.
         shared.set_heard_addresses(None);
     }
 }
 
 fn are_answers_wanted(shared: &ServiceShared) -> bool {
-    shared.client_count() > 0 || shared.flows.has_sent_within(PROHIBITION_VALID_TIME, now())
+    shared.client_count() > 0 || shared.flows.has_any_packet_left_within(PROHIBITION_VALID_TIME, now())
 }
 
 /// Listens until answers are no longer wanted.
@@ -84,7 +84,7 @@ fn listen_until_unused(shared: &ServiceShared) -> Result<(), Error> {
     Ok(())
 }
 
-/// The interface, for a thread in its namespace.
+/// Returns the location of the interface for a thread inside its namespace, which does not name the namespace.
 fn location_inside_namespace(shared: &ServiceShared) -> PortLocation {
     PortLocation { namespace: None, ..shared.interface.location.clone() }
 }
@@ -107,7 +107,7 @@ fn deliver_answer(heard: &ReceivedFrame<'_>, shared: &ServiceShared) {
     let senders = shared.flows.find_senders(&answered.flow, answered.mark, within, now());
     // All senders belong to one user, as `find_senders` guarantees.
     let Some(user) = senders.first().map(|sender| sender.user) else { return };
-    // A damaged error must not close a target.
+    // An ICMP error with a wrong checksum must not close a target.
     if answered.is_prohibited && answer.is_sound {
         shared.close_target(answered.flow.target, user);
     }
@@ -124,7 +124,8 @@ fn deliver_answer(heard: &ReceivedFrame<'_>, shared: &ServiceShared) {
     }
 }
 
-/// The sent packet that an answer refers to: its flow, its mark, and facts about both.
+/// The sent packet that an answer refers to (`flow` and `mark`), and properties of the answer
+/// itself (the other fields).
 struct AnsweredPacket {
     flow: SentFlow,
     mark: Option<RequestMark>,
@@ -153,10 +154,10 @@ fn identify_answered_packet(answer: &ProbeAnswer<'_>) -> Option<AnsweredPacket> 
             AnsweredPacket { flow, mark: None, protocol: TCP, own_port: Some(own_port), is_prohibited: false }
         }
         AnswerContent::Error { what, about } => {
-            let flow = quoted_flow(about)?;
+            let flow = read_quoted_flow(about)?;
             AnsweredPacket {
                 flow,
-                mark: quoted_mark(about),
+                mark: read_quoted_mark(about),
                 protocol: icmp,
                 own_port: None,
                 is_prohibited: *what == PathFailure::Prohibited,
@@ -166,8 +167,8 @@ fn identify_answered_packet(answer: &ProbeAnswer<'_>) -> Option<AnsweredPacket> 
     Some(answered)
 }
 
-/// The flow of a packet that an error quotes.
-fn quoted_flow(about: &QuotedPacket<'_>) -> Option<SentFlow> {
+/// Returns the flow of the packet that an ICMP error quotes; `None` if the packet is neither TCP nor UDP nor ICMP.
+fn read_quoted_flow(about: &QuotedPacket<'_>) -> Option<SentFlow> {
     let (own_port, target_port) = about.ports();
     let flow = match about.protocol {
         TCP => PacketFlow::Tcp { own_port, target_port },
@@ -178,8 +179,8 @@ fn quoted_flow(about: &QuotedPacket<'_>) -> Option<SentFlow> {
     Some(SentFlow { source: about.source, target: about.target, flow })
 }
 
-/// The mark of a request that an error quotes.
-fn quoted_mark(about: &QuotedPacket<'_>) -> Option<RequestMark> {
+/// Returns the mark of the ICMP request that an ICMP error quotes; `None` if it quotes another kind of packet.
+fn read_quoted_mark(about: &QuotedPacket<'_>) -> Option<RequestMark> {
     // An error quotes at least eight bytes of the IP payload, which suffice for a mark.
     let [kind, code, high, low] = about.first;
     let [a, b, c, d] = about.second;

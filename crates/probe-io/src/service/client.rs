@@ -29,15 +29,15 @@ const FLUSH_TIMEOUT: Nanos = Nanos::from_millis(500);
 /// client's allowance is not used up, so that a burst does not keep the processor from other threads.
 const MAX_MESSAGES_PER_ROUND: usize = 32;
 const ROUND_PAUSE_NS: u64 = 500_000;
-/// Time limit for the listener to open when a client requests answers.
+/// Time limit for the listener to open when a client connects or requests answers.
 const LISTENER_OPEN_TIMEOUT: Nanos = Nanos::from_secs(2);
 
-/// Handles the messages of a client until it or the service ends.
+/// Handles the messages of a client until the connection or the service ends.
 pub(super) fn serve_client(client: &ClientConnection, shared: &ServiceShared) {
     if client.rights.is_trusted {
-        // This thread holds the lock of the queue for moments, and the outlet waits for it. If other programs
-        // kept this thread from the processor in such a moment, packets would be late.
-        drop(sched::request_precedence());
+        // This thread locks the queue for short moments, in which the sending thread has to wait. If this
+        // thread lost the processor to other programs in such a moment, packets would be late.
+        drop(sched::raise_thread_priority());
     }
     let began = now();
     let mut session = ClientSession { client, shared, is_introduced: false };
@@ -78,7 +78,7 @@ struct ClientSession<'a> {
 }
 
 impl ClientSession<'_> {
-    /// Handles some of the waiting messages. Returns `false` if the connection ends.
+    /// Handles some of the waiting messages. Returns `false` if the connection must end.
     fn read_messages(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..MAX_MESSAGES_PER_ROUND {
             match self.client.stream.receive_message(buffer) {
@@ -106,7 +106,8 @@ impl ClientSession<'_> {
         let message = match ClientMessage::from_bytes(bytes) {
             Ok(message) => message,
             Err(broken) => {
-                // The request number is at a fixed place, so even an invalid message usually gets its answer.
+                // The request number is at a fixed offset, so the answer to an invalid message usually has
+                // the right number, too.
                 let id = bytes.get(8..HEADER).and_then(|id| id.try_into().ok()).map_or(0, u64::from_ne_bytes);
                 let place = Some(ErrorPosition { packet: broken.packet, byte: broken.byte });
                 return self.fail_connection(id, ProtocolErrorCode::BrokenMessage, broken.to_string(), place);
@@ -148,12 +149,12 @@ impl ClientSession<'_> {
     }
 
     fn cancel_packets(&self, id: u64, batch: u64, train: u32) {
-        // The search checks every queued packet of the client, so the cost depends on their number before it.
+        // The search checks every queued packet of the client, so its cost depends on their number before the search.
         let (queued, cancelled) = {
             let queue = &mut self.shared.lock_state().queue;
             (queue.queued_packets(self.client.id), queue.cancel_trains(self.client.id, batch, train))
         };
-        self.client.spend_units(u64::from(queued) / work::QUEUED_FOR_UNIT);
+        self.client.spend_units(u64::from(queued) / work::QUEUED_PACKETS_PER_UNIT);
         let count = cancelled.iter().map(|train| crate::small_count(train.packets.len())).sum();
         self.client.send_message(&ServiceMessage::Cancelled { id, count });
         for train in &cancelled {
@@ -178,7 +179,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Waits some time until the listener is open. Returns whether it is.
+    /// Waits up to two seconds until the listener for answers is open. Returns whether it is open.
     fn wait_for_listener(&self) -> bool {
         let deadline = now() + LISTENER_OPEN_TIMEOUT;
         while !self.shared.receives_answers() && now() < deadline && !self.shared.has_ended() {
@@ -192,7 +193,7 @@ impl ClientSession<'_> {
             let text = format!("protocol version {version} is unknown; this service uses version {VERSION}");
             return self.fail_connection(id, ProtocolErrorCode::UnknownVersion, text, None);
         }
-        // A priority above the user's right is lowered, and WELCOME states the result.
+        // A priority above the highest one that the user may request is lowered to that; WELCOME states the result.
         let priority = priority.min(self.client.rights.priority);
         let ServiceShared { interface, options, .. } = self.shared;
         let facts = ServiceFacts {
@@ -209,7 +210,7 @@ impl ClientSession<'_> {
             tolerance_ns: options.tolerance.as_u64(),
             horizon_ns: options.horizon.as_u64(),
             priority,
-            train_packets: intake::MAX_IN_TRAIN,
+            train_packets: intake::MAX_TRAIN_PACKETS,
             train_ns: intake::MAX_TRAIN_TIME.as_u64(),
             frame_bytes: crate::small_count(interface.longest_frame),
             targets: crate::small_count(MAX_TARGETS_OF_CLIENT),
@@ -228,7 +229,7 @@ impl ClientSession<'_> {
         );
         self.is_introduced = true;
         // No packet leaves before the listener is open, so the client need not begin earlier. Without a
-        // listener, packets are refused because they have no route.
+        // listener, packets are refused with the reason "no route".
         self.wait_for_listener();
         self.client.send_message(&ServiceMessage::Welcome { id, facts });
         true
@@ -250,7 +251,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Reports an error and ends the connection.
+    /// Reports an error to the client. Returns `false`, with which the caller ends the connection.
     fn fail_connection(
         &self,
         id: u64,

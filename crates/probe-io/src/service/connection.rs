@@ -1,6 +1,7 @@
 //! The state of one client that all threads use: its user, its counts, and the messages that it has not read yet.
 //!
-//! Invariant: a client that does not read loses no reports; answers that are dropped because of this are counted.
+//! Invariant: a client that does not read its messages loses no reports. Answers for it may be dropped,
+//! and are counted then.
 
 use super::report::{self, ClientCounts, PastClient};
 use super::totals::ServiceTotals;
@@ -23,11 +24,11 @@ const MAX_UNREAD_FOR_ANSWERS: usize = 64;
 pub(super) struct ClientRights {
     /// Highest priority that the client may request.
     pub(super) priority: u8,
-    /// Root or the user of the service: it may use every port.
+    /// True for root and for the user of the service, who may send from every port.
     pub(super) is_trusted: bool,
 }
 
-/// The part of a client that several threads change.
+/// The state of a client that several threads change.
 #[derive(Debug, Default)]
 pub(super) struct ClientState {
     outbox: VecDeque<Vec<u8>>,
@@ -49,7 +50,7 @@ pub(super) struct ClientConnection {
     shared: SharedClientState,
 }
 
-/// The part of a client that it shares with other clients.
+/// The state that a client shares with other clients.
 #[derive(Debug)]
 pub(super) struct SharedClientState {
     /// The allowance of all clients of this user.
@@ -90,7 +91,8 @@ impl ClientConnection {
         self.shared.of_user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time for which nothing is read from the client.
+    /// Returns the time for which nothing may be read from the client, because an allowance is used up;
+    /// zero if none is.
     pub(super) fn needed_pause(&self) -> Nanos {
         let now = now();
         let of_user = self.lock_user_allowance().needed_pause(now);
@@ -119,10 +121,10 @@ impl ClientConnection {
         self.lock_state().send_bytes(&self.stream, message.to_bytes());
     }
 
-    /// Reports the outcome of packets.
+    /// Reports the outcome of packets to the client, and counts it.
     pub(super) fn report_packets(&self, reports: &[PacketReport]) {
         let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
-        // A sent packet refunds the cost of a message, so a program is never slowed if its packets are sent.
+        // Each sent packet refunds the cost of a message, so a program whose packets are sent is never slowed.
         self.refund_units(work::SENT_PACKET_REFUND * sent as u64);
         self.spend_units(work::UNSENT_PACKET_COST * (reports.len() - sent) as u64);
         let mut state = self.lock_state();
@@ -166,7 +168,7 @@ impl ClientConnection {
         let mut state = self.lock_state();
         let Some(filter) = state.filter else { return };
         let is_wanted = filter.protocol.is_none_or(|wanted| wanted == protocol)
-            // Errors have no port of their own, so they pass for any wanted port.
+            // ICMP has no ports, so ICMP answers pass for any wanted port.
             && filter.own_port.is_none_or(|wanted| own_port.is_none_or(|port| port == wanted))
             && filter.from.is_none_or(|wanted| wanted == from);
         if !is_wanted {
@@ -183,12 +185,13 @@ impl ClientConnection {
         answer.bytes.truncate(most);
         state.counts.packets.answers += 1;
         self.shared.totals.answers.fetch_add(1, Ordering::Relaxed);
-        // The count is cumulative, so an answer that is dropped later loses no information.
+        // Each answer contains the number of all answers dropped so far, so the next delivered answer
+        // has the full number.
         answer.lost = state.lost_answers;
         state.send_bytes(&self.stream, ServiceMessage::Answer(answer).to_bytes());
     }
 
-    /// Sends waiting messages, as far as there is room. Returns the number of messages that still wait.
+    /// Sends waiting messages until the socket is full. Returns the number of messages that still wait.
     pub(super) fn flush_outbox(&self) -> usize {
         let mut state = self.lock_state();
         while let Some(message) = state.outbox.front() {

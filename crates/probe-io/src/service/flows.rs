@@ -19,9 +19,9 @@ pub(super) const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
 /// Maximum number of flows, and of requests, that are remembered for one user: the latest ones.
 const MAX_FLOWS_PER_USER: usize = 65_536;
 /// Maximum number of old entries that are removed per new packet.
-const MAX_FORGOTTEN_PER_PACKET: usize = 2;
+const MAX_REMOVED_ENTRIES_PER_PACKET: usize = 2;
 
-/// A flow of packets, as the network sees it.
+/// A flow of sent packets: their addresses, and their ports or ICMP identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SentFlow {
     pub(super) source: IpAddr,
@@ -35,14 +35,14 @@ impl From<&PacketEndpoints> for SentFlow {
     }
 }
 
-/// A request of ICMP, as the network sees it.
+/// A sent ICMP request: its flow, and a mark that its reply contains as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SentRequest {
     pub(super) flow: SentFlow,
     pub(super) mark: RequestMark,
 }
 
-/// A program and its user.
+/// A program that sends packets, and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketSender {
     pub(super) client: ClientId,
@@ -51,18 +51,18 @@ pub(super) struct PacketSender {
 
 /// The sender of a flow or request, and the departure of its last packet.
 #[derive(Clone, Copy, Debug)]
-struct LastPacket {
+struct LastSendRecord {
     sender: PacketSender,
     sent_at: MonoTime,
 }
 
-impl LastPacket {
+impl LastSendRecord {
     fn is_within(&self, within: Nanos, now: MonoTime) -> bool {
         now.since(self.sent_at) < within
     }
 }
 
-/// Flows and requests of a user, by the departure of the last packet.
+/// Flows and requests of a user, sorted by the departure of their last packet.
 #[derive(Debug, Default)]
 struct PacketsOfUser {
     flows: BTreeSet<(MonoTime, SentFlow)>,
@@ -70,38 +70,39 @@ struct PacketsOfUser {
 }
 
 #[derive(Debug, Default)]
-struct KnownFlows {
-    flows: BTreeMap<SentFlow, Vec<LastPacket>>,
-    requests: BTreeMap<SentRequest, LastPacket>,
+struct SentFlowTable {
+    flows: BTreeMap<SentFlow, Vec<LastSendRecord>>,
+    requests: BTreeMap<SentRequest, LastSendRecord>,
     of_users: BTreeMap<u32, PacketsOfUser>,
-    /// Departure of the last packet of all.
+    /// Departure of the last packet of all users.
     sent_at: MonoTime,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SentFlows {
-    known: Mutex<KnownFlows>,
+    known: Mutex<SentFlowTable>,
 }
 
 impl SentFlows {
-    fn lock_known(&self) -> MutexGuard<'_, KnownFlows> {
+    fn lock_known(&self) -> MutexGuard<'_, SentFlowTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a user may send a packet now: no answer to it could be mistaken for an answer to a
     /// packet of another user.
-    pub(super) fn has_distinct_answers(&self, user: u32, ends: &PacketEndpoints, now: MonoTime) -> bool {
+    pub(super) fn can_attribute_answers(&self, user: u32, ends: &PacketEndpoints, now: MonoTime) -> bool {
         let known = self.lock_known();
         let flow = SentFlow::from(ends);
-        let is_open = |last: &LastPacket| last.sender.user == user || !last.is_within(ANSWER_TIMEOUT, now);
-        // A request of ICMP has a mark, so that two users may use the same identifier.
+        let is_open =
+            |last: &LastSendRecord| last.sender.user == user || !last.is_within(ANSWER_TIMEOUT, now);
+        // An ICMP request has a mark, so two users may use the same identifier.
         match ends.mark {
             Some(mark) => known.requests.get(&SentRequest { flow, mark }).is_none_or(is_open),
             None => known.flows.get(&flow).is_none_or(|senders| senders.iter().all(is_open)),
         }
     }
 
-    /// Records that a packet leaves.
+    /// Records the flow of a packet that leaves at `now`, and its mark if it is an ICMP request.
     pub(super) fn record_packet(&self, sender: PacketSender, ends: &PacketEndpoints, now: MonoTime) {
         let mut known = self.lock_known();
         known.sent_at = known.sent_at.max(now);
@@ -112,8 +113,9 @@ impl SentFlows {
         }
     }
 
-    /// Returns the programs, all of one user, that sent the answered packet at most `within` ago: the one that sent
-    /// exactly this request, else those that sent packets of its flow. Empty if they belong to several users.
+    /// Returns the programs, all of one user, that sent the answered packet at most `within` ago: the one that
+    /// sent exactly this request, else those that sent packets of its flow. The result is empty if these
+    /// programs belong to several users.
     pub(super) fn find_senders(
         &self,
         flow: &SentFlow,
@@ -122,7 +124,7 @@ impl SentFlows {
         now: MonoTime,
     ) -> Vec<PacketSender> {
         let known = self.lock_known();
-        let is_recent = |last: &&LastPacket| last.is_within(within.min(ANSWER_TIMEOUT), now);
+        let is_recent = |last: &&LastSendRecord| last.is_within(within.min(ANSWER_TIMEOUT), now);
         let exact = mark.and_then(|mark| known.requests.get(&SentRequest { flow: *flow, mark }));
         if let Some(last) = exact.filter(is_recent) {
             // Exactly this request is known, so other programs with the same identifier get nothing.
@@ -135,22 +137,22 @@ impl SentFlows {
         if is_of_one { senders } else { Vec::new() }
     }
 
-    /// Returns whether a packet left within this time.
-    pub(super) fn has_sent_within(&self, within: Nanos, now: MonoTime) -> bool {
+    /// Returns whether any packet left less than `within` ago.
+    pub(super) fn has_any_packet_left_within(&self, within: Nanos, now: MonoTime) -> bool {
         let known = self.lock_known();
         !known.of_users.is_empty() && now.since(known.sent_at) < within
     }
 }
 
-impl KnownFlows {
+impl SentFlowTable {
     fn record_flow(&mut self, sender: PacketSender, flow: SentFlow, now: MonoTime) {
         let senders = self.flows.entry(flow).or_default();
         // A user has one entry for each flow, whichever of its programs sent last.
         let of_user = senders.iter().filter(|last| last.sender.user == sender.user);
         let before = of_user.map(|last| last.sent_at).max();
-        // Entries that are too old go here as well, so the list of a flow stays short.
+        // Entries that are too old are removed here as well, so the list of a flow stays short.
         senders.retain(|last| last.sender != sender && last.is_within(ANSWER_TIMEOUT, now));
-        senders.push(LastPacket { sender, sent_at: now });
+        senders.push(LastSendRecord { sender, sent_at: now });
         let of_user = &mut self.of_users.entry(sender.user).or_default().flows;
         if let Some(before) = before {
             of_user.remove(&(before, flow));
@@ -166,8 +168,8 @@ impl KnownFlows {
     }
 
     fn record_request(&mut self, sender: PacketSender, request: SentRequest, now: MonoTime) {
-        // `has_distinct_answers` has allowed the packet, so an entry of another user is too old to be answered.
-        let before = self.requests.insert(request, LastPacket { sender, sent_at: now });
+        // `can_attribute_answers` has allowed the packet, so an entry of another user is too old to be answered.
+        let before = self.requests.insert(request, LastSendRecord { sender, sent_at: now });
         let of_user = &mut self.of_users.entry(sender.user).or_default().requests;
         if let Some(before) = before.filter(|before| before.sender.user == sender.user) {
             of_user.remove(&(before.sent_at, request));
@@ -182,14 +184,14 @@ impl KnownFlows {
     }
 }
 
-/// Removes a few of the oldest entries of a user that can no longer be answered or are too many. Removing
-/// more at once would delay the packet.
+/// Removes and returns a few of the oldest entries of a user, if they can no longer be answered or the user has
+/// too many entries. Removing more at once would delay the packet.
 fn remove_expired_entries<T: Ord>(
     of_user: &mut BTreeSet<(MonoTime, T)>,
     now: MonoTime,
 ) -> Vec<(MonoTime, T)> {
     let mut forgotten = Vec::new();
-    while forgotten.len() < MAX_FORGOTTEN_PER_PACKET {
+    while forgotten.len() < MAX_REMOVED_ENTRIES_PER_PACKET {
         if of_user.len() <= MAX_FLOWS_PER_USER
             && of_user.first().is_none_or(|(sent_at, _)| now.since(*sent_at) < ANSWER_TIMEOUT)
         {
@@ -256,14 +258,15 @@ mod tests {
         let flows = SentFlows::default();
         for ends in [echo(1, 100), datagram(7)] {
             flows.record_packet(sender(10), &ends, at(10));
-            assert!(flows.has_distinct_answers(1, &ends, at(11)));
+            assert!(flows.can_attribute_answers(1, &ends, at(11)));
             assert!(
-                !flows.has_distinct_answers(2, &ends, at(69)) && flows.has_distinct_answers(2, &ends, at(70))
+                !flows.can_attribute_answers(2, &ends, at(69))
+                    && flows.can_attribute_answers(2, &ends, at(70))
             );
         }
         assert!(
-            flows.has_distinct_answers(2, &echo(1, 101), at(11))
-                && flows.has_distinct_answers(2, &datagram(8), at(11))
+            flows.can_attribute_answers(2, &echo(1, 101), at(11))
+                && flows.can_attribute_answers(2, &datagram(8), at(11))
         );
     }
 

@@ -20,20 +20,21 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::net::IpAddr;
 
-/// Time limit for finding the paths of one batch. A target without a path by then has no route.
+/// Time limit for finding the paths of one batch. Packets whose path is not known by then are refused with
+/// the reason "no route".
 const PATH_LOOKUP_TIMEOUT: Nanos = Nanos::from_secs(4);
-/// Maximum number of packets of a train, and the longest time from its first to its last one.
-pub(super) const MAX_IN_TRAIN: u32 = 256;
+/// Maximum number of packets of a train, and the longest time from its first to its last packet.
+pub(super) const MAX_TRAIN_PACKETS: u32 = 256;
 pub(super) const MAX_TRAIN_TIME: Nanos = Nanos::from_millis(100);
 
-/// Checks the packets of a batch and queues them. Refused ones are reported before this returns.
+/// Checks the packets of a batch and queues them. Refused packets are reported before the function returns.
 pub(super) fn queue_client_batch(
     client: &ClientConnection,
     shared: &ServiceShared,
     batch: u64,
     packets: Vec<PacketToRelease>,
 ) -> ServiceMessage {
-    let intake = BatchIntake {
+    let intake = BatchChecker {
         client,
         shared,
         batch,
@@ -55,12 +56,12 @@ pub(super) fn queue_client_batch(
         first += train.len();
     }
     client.report_packets(&reports);
-    // The queue is read after the reports: the client sees the queue as it is now.
+    // The number of queued packets is read last, so that the client gets the latest number.
     let queued = shared.lock_state().queue.queued_packets(client.id);
     ServiceMessage::Accepted { batch, accepted, refused: small_count(reports.len()), queued }
 }
 
-/// Divides a batch into trains and single packets.
+/// Divides a batch into trains and single packets. Consecutive packets with the same train number are one train.
 fn split_into_trains(packets: Vec<PacketToRelease>) -> Vec<Vec<PacketToRelease>> {
     let mut trains: Vec<Vec<PacketToRelease>> = Vec::new();
     for packet in packets {
@@ -77,7 +78,7 @@ fn split_into_trains(packets: Vec<PacketToRelease>) -> Vec<Vec<PacketToRelease>>
     trains
 }
 
-/// The reason of a refusal, and the byte of the packet in SUBMIT at which the wrong field begins.
+/// The reason of a refusal, and the byte of the packet in SUBMIT at which the wrong field begins, if a field is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RefusedPacket {
     why: PacketRefusal,
@@ -109,7 +110,7 @@ const TRAIN_OFFSET: usize = 24;
 const SIZE_OFFSET: usize = 28;
 const FRAME_OFFSET: usize = 32;
 
-/// Offsets of the addresses in an IP header, and its length.
+/// Offsets of the addresses in an IP header, and the length of the header.
 struct IpFields {
     source: usize,
     target: usize,
@@ -125,16 +126,16 @@ impl IpFields {
     }
 }
 
-/// Bytes that are a packet of the kind that may be sent.
+/// Result of the check of a packet's bytes: the fields that later checks need.
 struct CheckedBytes {
     macs: Option<FrameMacs>,
     ends: PacketEndpoints,
-    /// The byte of the packet in SUBMIT at which the IP header begins.
+    /// Offset of the IP header in the packet as SUBMIT contains it.
     ip_byte: usize,
 }
 
-/// Checks and queues the packets of one batch.
-struct BatchIntake<'a> {
+/// Checks the packets of one batch.
+struct BatchChecker<'a> {
     client: &'a ClientConnection,
     shared: &'a ServiceShared,
     batch: u64,
@@ -143,18 +144,18 @@ struct BatchIntake<'a> {
     deadline: MonoTime,
 }
 
-/// A packet that may be sent.
+/// A packet that may be sent, and its path.
 struct CheckedPacket {
     packet: QueuedPacket,
     way: ProbePath,
 }
 
-impl BatchIntake<'_> {
+impl BatchChecker<'_> {
     fn due_time(&self, packet: &PacketToRelease) -> MonoTime {
         self.clocks.to_monotonic(packet.clock, packet.release_at)
     }
 
-    /// The reports of a train that begins with the packet of the batch of this number.
+    /// Builds the reports of a refused train; `first` is the index in the batch of the train's first packet.
     fn refusal_reports(
         &self,
         refusal: &TrainRefusal,
@@ -193,7 +194,7 @@ impl BatchIntake<'_> {
                 latest,
                 packets: Vec::new(),
             });
-            if let Some(byte) = misfit_field_offset(queued, &checked, way.permitted.ip(), latest) {
+            if let Some(byte) = find_conflicting_field(queued, &checked, way.permitted.ip(), latest) {
                 return Err(refused(RefusedPacket::at_byte(PacketRefusal::Malformed, byte)));
             }
             queued.packets.push(checked);
@@ -224,7 +225,7 @@ impl BatchIntake<'_> {
         Ok(CheckedPacket { packet: QueuedPacket { cookie: packet.cookie, due, ends, frame }, way })
     }
 
-    /// Returns when a packet is due, unless that is too late or too far ahead.
+    /// Returns when a packet is due; fails if that time is already over by more than `latest`, or too far ahead.
     fn check_release_time(&self, packet: &PacketToRelease, now: MonoTime) -> Result<MonoTime, RefusedPacket> {
         let due = self.due_time(packet);
         if due > now + self.shared.options.horizon {
@@ -262,7 +263,7 @@ impl BatchIntake<'_> {
 
     fn find_path(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
         let paths = &self.shared.paths;
-        if let Some(known) = paths.find_known_path(target, self.client.peer.user) {
+        if let Some(known) = paths.find_cached_path(target, self.client.peer.user) {
             return known;
         }
         self.client.spend_units(work::LOOK_UP_COST);
@@ -270,15 +271,16 @@ impl BatchIntake<'_> {
     }
 }
 
-/// Returns the offset of the field because of which a packet does not fit the train before it: a train has
-/// one target and one limit of lateness, its packets are in the order of time, and it is not too long.
-fn misfit_field_offset(
+/// Returns the offset of the field because of which a packet cannot join its train; `None` if it can. All
+/// packets of a train have one target and one lateness limit. They are in the order of time, and both their
+/// number and their total time are limited.
+fn find_conflicting_field(
     train: &QueuedTrain,
     packet: &QueuedPacket,
     target: IpAddr,
     latest: Option<Nanos>,
 ) -> Option<usize> {
-    // The first packet decides what the train is, so it always fits.
+    // The first packet sets the target and the lateness limit of its train, so it can always join.
     let (Some(first), Some(last)) = (train.packets.first(), train.packets.last()) else { return None };
     if packet.due < last.due || packet.due.since(first.due) > MAX_TRAIN_TIME {
         return Some(RELEASE_AT_OFFSET);
@@ -286,11 +288,12 @@ fn misfit_field_offset(
     if train.latest != latest {
         return Some(LATEST_OFFSET);
     }
-    let is_one = train.target.ip() == target && train.packets.len() < MAX_IN_TRAIN as usize;
+    let is_one = train.target.ip() == target && train.packets.len() < MAX_TRAIN_PACKETS as usize;
     (!is_one).then_some(TRAIN_OFFSET)
 }
 
-/// The frame of a packet to the next hop of its target.
+/// Builds the frame of a packet to the next hop of its target, padded to the Ethernet minimum. Fails if the
+/// client set other hardware addresses than those of the path.
 fn build_frame(
     packet: &PacketToRelease,
     macs: Option<FrameMacs>,
@@ -308,14 +311,15 @@ fn build_frame(
         }
         Some(_) => packet.bytes.clone(),
     };
-    // Ethernet's least frame is 60 bytes without FCS. Drivers that do not pad would send a runt.
+    // The shortest Ethernet frame has 60 bytes without FCS. A driver that does not pad frames would send a
+    // shorter one (a runt).
     if frame.len() < MIN_FRAME_BYTES {
         frame.resize(MIN_FRAME_BYTES, 0);
     }
     Ok(frame)
 }
 
-/// The packet with an Ethernet header to the next hop.
+/// Returns the packet with an Ethernet header to the next hop.
 fn add_ethernet_header(packet: &[u8], way: &ProbePath) -> Vec<u8> {
     let ether_type: u16 = if way.ends.target.is_ipv4() { 0x0800 } else { 0x86dd };
     let mut frame = Vec::with_capacity(ETHERNET + packet.len());
@@ -326,7 +330,7 @@ fn add_ethernet_header(packet: &[u8], way: &ProbePath) -> Vec<u8> {
     frame
 }
 
-/// The clocks of release times, read together.
+/// Readings, at the same moment, of the clocks in which clients may state release times.
 struct ClockReadings {
     monotonic: u64,
     realtime: u64,
@@ -338,8 +342,8 @@ impl ClockReadings {
         let offset = clock::measure_realtime_offset();
         let monotonic = clock::monotonic_ns();
         let realtime = monotonic.saturating_add_signed(offset.offset_ns);
-        // Both clocks run at the same rate and differ by whole seconds, so the difference is rounded to
-        // seconds.
+        // CLOCK_TAI and CLOCK_REALTIME run at the same rate and differ by whole seconds, so the difference
+        // is rounded to seconds.
         let seconds_ahead =
             (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + 500_000_000) / 1_000_000_000;
         Self { monotonic, realtime, tai: realtime + seconds_ahead * 1_000_000_000 }

@@ -4,14 +4,15 @@
 //! ```text
 //!  queue -> charge -> calendar -> committed frames, in the order of time -> mechanism, in slices -> report
 //! ```
-//! A slice is handed over while the mechanism still sends the one before, so that a dense stream has no pauses.
+//! A slice (the frames of about 2 ms) is handed over while the mechanism still sends the slice before, so that
+//! a dense stream has no pauses.
 //!
 //! Invariant: each train that is taken from the queue is reported exactly once, unless its client has disconnected.
 
 use super::flows::PacketSender;
 use super::report::{self, ReportedPacket};
-use super::shared::{NextOutletWork, ServiceShared};
-use crate::release::{DepartedFrame, DueFrame, MAX_BEGUN, ReleasePipeline};
+use super::shared::{NextSendingWork, ServiceShared};
+use crate::release::{DepartedFrame, DueFrame, MAX_UNFINISHED_TRAINS, ReleasePipeline};
 use crate::{Error, frame_length, now};
 use packetrig_probe::service::{
     ClientId, DueTrain, ProbingClient, QueuedTrain, ReleaseCalendar, TargetShares,
@@ -23,36 +24,36 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Time to prepare a slice for the mechanism.
-pub(super) const BATCH_PREPARE_TIME: Nanos = Nanos::from_millis(1);
-/// Frames that leave within this time after the first one are given to the mechanism together with it. Trains are
-/// scheduled this much earlier than slices are handed over, so a train that is submitted in time is in its slice.
-pub(super) const RELEASE_SLICE: Nanos = Nanos::from_millis(2);
+pub(super) const SLICE_PREPARE_TIME: Nanos = Nanos::from_millis(1);
+/// Frames that are due within this time are given to the mechanism together, as one slice. Trains are scheduled
+/// this much earlier than slices are handed over, so a train that is submitted in time is in its slice.
+pub(super) const SLICE_DURATION: Nanos = Nanos::from_millis(2);
 /// Maximum number of packets that are taken from the queue, or given to the mechanism, at once.
 const MAX_AT_ONCE: usize = 400;
 /// Time of continuous failure of the mechanism after which the service ends.
 const MAX_FAILURE_TIME: Nanos = Nanos::from_secs(10);
-/// Real-time priority of the thread, below that of the release mechanism. It never spins.
+/// Real-time priority of the sending thread, below that of the release mechanism. The sending thread never spins.
 const RELEASE_THREAD_PRIORITY: i32 = 40;
 
-/// A frame that has its time.
+/// A frame whose departure time is reserved in the calendar.
 struct ScheduledFrame {
     client: ClientId,
     packet: ReportedPacket,
     bytes: Vec<u8>,
 }
 
-/// Frames that the mechanism has, each with its time.
-type FramesInRelease = Vec<(MonoTime, ScheduledFrame)>;
+/// Frames that were handed to the mechanism, each with its departure time.
+type SliceFrames = Vec<(MonoTime, ScheduledFrame)>;
 
 pub(super) struct ServiceReleaseThread<'a> {
     release: Box<dyn ReleasePipeline>,
     shared: &'a ServiceShared,
     shares: TargetShares,
     calendar: ReleaseCalendar,
-    /// Committed frames, by their times and the order in which they were committed.
+    /// Frames with a reserved departure time, sorted by that time and by the order of the reservations.
     committed: BTreeMap<(MonoTime, u64), ScheduledFrame>,
     last_number: u64,
-    begun: VecDeque<FramesInRelease>,
+    begun: VecDeque<SliceFrames>,
     failing_since: Option<MonoTime>,
 }
 
@@ -73,24 +74,24 @@ impl<'a> ServiceReleaseThread<'a> {
     }
 
     /// Sends until the service is to end, then reports the packets that still wait.
-    pub(super) fn run_outlet(mut self) {
+    pub(super) fn run_sending_thread(mut self) {
         // Without real-time priority, the thread may get the processor late on a busy machine. Late packets
         // are flagged in any case.
-        drop(sched::request_fifo(RELEASE_THREAD_PRIORITY));
+        drop(sched::request_fifo_scheduling(RELEASE_THREAD_PRIORITY));
         let lead = self.shared.interface.lead;
         loop {
             match self.shared.wait_for_due_trains(
-                lead + RELEASE_SLICE,
-                RELEASE_SLICE,
+                lead + SLICE_DURATION,
+                SLICE_DURATION,
                 MAX_AT_ONCE,
                 self.next_work_time(),
             ) {
-                NextOutletWork::Work(work) => {
+                NextSendingWork::Work(work) => {
                     work.gone.iter().for_each(|client| self.forget_client(*client));
                     self.schedule_trains(work.trains);
                 }
-                NextOutletWork::Nothing => {}
-                NextOutletWork::Ended => break,
+                NextSendingWork::Nothing => {}
+                NextSendingWork::Ended => break,
             }
             self.release_next_slice();
             if self.begun.front().is_some_and(|frames| last_departure(frames) <= now()) {
@@ -110,10 +111,11 @@ impl<'a> ServiceReleaseThread<'a> {
         self.shared.report_unsent_trains(&waiting, PacketRefusal::Ended);
     }
 
-    /// Returns the next time at which the outlet has work, even if no packet is queued.
+    /// Returns the next time at which a slice must be handed over or the oldest slice has left; `None` if
+    /// there are no slices.
     fn next_work_time(&self) -> Option<MonoTime> {
         // If the mechanism is full, nothing can be handed over until a slice has left.
-        let first = self.committed.first_key_value().filter(|_| self.begun.len() < MAX_BEGUN);
+        let first = self.committed.first_key_value().filter(|_| self.begun.len() < MAX_UNFINISHED_TRAINS);
         let slice = first.map(|((at, _), _)| *at - self.shared.interface.lead);
         let end = self.begun.front().map(|frames| last_departure(frames));
         slice.into_iter().chain(end).min()
@@ -121,8 +123,7 @@ impl<'a> ServiceReleaseThread<'a> {
 
     fn forget_client(&mut self, client: ClientId) {
         self.shares.remove_client(client);
-        // The times of its frames stay reserved in the calendar, because other trains were placed around
-        // them.
+        // The departure times of the client's frames stay reserved, because other trains were scheduled around them.
         self.committed.retain(|_, frame| frame.client != client);
     }
 
@@ -187,7 +188,8 @@ impl<'a> ServiceReleaseThread<'a> {
         Ok(())
     }
 
-    /// Refuses packets whose answers no listener would receive, or that could be taken for answers to another user.
+    /// Refuses a train if no listener would receive the answers, or if answers could be mistaken for
+    /// answers to another user's packets.
     fn check_answers(&self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
         if !train.packets.iter().all(|packet| self.shared.receives_answers_to(packet.ends.source)) {
             return Err(PacketRefusal::NoRoute);
@@ -195,7 +197,7 @@ impl<'a> ServiceReleaseThread<'a> {
         if train
             .packets
             .iter()
-            .all(|packet| self.shared.flows.has_distinct_answers(train.user, &packet.ends, now))
+            .all(|packet| self.shared.flows.can_attribute_answers(train.user, &packet.ends, now))
         {
             Ok(())
         } else {
@@ -203,14 +205,14 @@ impl<'a> ServiceReleaseThread<'a> {
         }
     }
 
-    /// Hands the next slice to the mechanism, if it is time for that.
+    /// Hands the next slice to the mechanism, if its time has come and the mechanism accepts another one.
     fn release_next_slice(&mut self) {
         let soon = now() + self.shared.interface.lead;
         let Some(((first, _), _)) = self.committed.first_key_value() else { return };
-        if *first > soon || self.begun.len() >= MAX_BEGUN {
+        if *first > soon || self.begun.len() >= MAX_UNFINISHED_TRAINS {
             return;
         }
-        let frames = self.take_next_slice(soon + RELEASE_SLICE);
+        let frames = self.take_next_slice(soon + SLICE_DURATION);
         let dues: Vec<_> =
             frames.iter().map(|(at, frame)| DueFrame { at: *at, frame: &frame.bytes }).collect();
         let begun = self.release.begin_train(&dues);
@@ -223,10 +225,10 @@ impl<'a> ServiceReleaseThread<'a> {
         }
     }
 
-    /// Takes the frames that leave until `until`; for a ring, the frames of one train.
-    fn take_next_slice(&mut self, until: MonoTime) -> FramesInRelease {
+    /// Takes the frames that leave until `until`, at most [`MAX_AT_ONCE`]; for a ring, the frames of one train.
+    fn take_next_slice(&mut self, until: MonoTime) -> SliceFrames {
         let is_ring = self.release.mechanism() == ReleaseMechanism::Ring;
-        let mut frames: FramesInRelease = Vec::new();
+        let mut frames: SliceFrames = Vec::new();
         while let Some(next) = self.committed.first_entry() {
             let (at, _) = *next.key();
             // A ring sends all frames that it gets back to back, so each slice is a single train.
@@ -240,7 +242,7 @@ impl<'a> ServiceReleaseThread<'a> {
         frames
     }
 
-    /// Waits until the oldest slice has left, and reports it.
+    /// Waits until the oldest slice has left, and reports the outcome of its frames.
     fn finish_oldest_slice(&mut self) {
         let Some(frames) = self.begun.pop_front() else { return };
         let mut gone = Vec::with_capacity(frames.len());
@@ -263,7 +265,7 @@ impl<'a> ServiceReleaseThread<'a> {
     }
 
     /// Reports to clients the outcome of their frames. Frames beyond `gone` were not sent.
-    fn report_departed_frames(&self, frames: FramesInRelease, gone: &[DepartedFrame]) {
+    fn report_departed_frames(&self, frames: SliceFrames, gone: &[DepartedFrame]) {
         let tolerance = self.shared.options.tolerance;
         let unsent = DepartedFrame::new_unsent();
         let all = frames.into_iter().zip(gone.iter().chain(std::iter::repeat(&unsent)));

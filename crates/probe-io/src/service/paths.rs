@@ -16,31 +16,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const PATH_CACHE_TIME: Nanos = Nanos::from_secs(30);
 /// Time after which a target without a path is looked up again.
 const FAILURE_CACHE_TIME: Nanos = Nanos::from_secs(10);
-/// Time for which the addresses of the interface count as known.
+/// Time for which the addresses of the interface are cached.
 const ADDRESS_CACHE_TIME: Nanos = Nanos::from_secs(2);
-/// Maximum number of paths that are kept for each user: as many targets as one client may have.
-const MAX_PATHS_OF_USER: usize = 4_096;
+/// Maximum number of paths that are cached for each user: as many as the targets that one client may have.
+const MAX_CACHED_PATHS_PER_USER: usize = 4_096;
 /// Time for which a target that refuses probes is not probed.
 const CLOSED_TARGET_TIME: Nanos = Nanos::from_secs(600);
 /// Number of users whose packets a target must refuse before it is closed for all users. One user alone can
 /// provoke refusals, so they count only for that user.
-const MIN_REFUSED_USERS: usize = 3;
+const MIN_USERS_TO_CLOSE_TARGET: usize = 3;
 /// Maximum number of targets that are closed for one user at a time. Beyond it, the user may probe nothing.
-const MAX_CLOSED_OF_USER: usize = 65_536;
+const MAX_CLOSED_TARGETS_PER_USER: usize = 65_536;
 
 /// The paths to targets, as they were last looked up.
 pub(super) struct TargetPaths {
     interface: ServiceInterface,
     permission: Box<TargetPermission>,
-    known: Mutex<KnownPaths>,
+    known: Mutex<PathCache>,
 }
 
 #[derive(Debug, Default)]
-struct KnownPaths {
+struct PathCache {
     /// Paths by user, so that the look-ups of one user do not make other users wait. There are few users, so
     /// no user is removed.
-    paths: BTreeMap<u32, BTreeMap<IpAddr, KnownPath>>,
-    /// Time until which each closed target is left alone, by the users whose packets it refused.
+    paths: BTreeMap<u32, BTreeMap<IpAddr, CachedPath>>,
+    /// Closed targets. For each user whose packets a target refused, the time until which the target is closed.
     closed: BTreeMap<IpAddr, BTreeMap<u32, MonoTime>>,
     /// Number of targets that are closed for each user.
     closed_of_user: BTreeMap<u32, usize>,
@@ -49,7 +49,7 @@ struct KnownPaths {
 }
 
 #[derive(Clone, Debug)]
-struct KnownPath {
+struct CachedPath {
     found: Result<ProbePath, PacketRefusal>,
     until: MonoTime,
 }
@@ -59,7 +59,7 @@ impl TargetPaths {
         Self { interface, permission, known: Mutex::default() }
     }
 
-    fn lock_known(&self) -> MutexGuard<'_, KnownPaths> {
+    fn lock_known(&self) -> MutexGuard<'_, PathCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,13 +90,13 @@ impl TargetPaths {
         !self.is_closed(target, user) && (self.permission)(target).is_ok()
     }
 
-    /// The limits of a target for a user; `None` if it may not be probed.
+    /// Returns the limits of a target; `None` if the user may not probe it now.
     pub(super) fn limits_for(&self, target: IpAddr, user: u32) -> Option<TargetLimits> {
         self.is_permitted(target, user).then(|| (self.permission)(target).ok())?.map(PermittedTarget::limits)
     }
 
     /// Returns the path to a target, or the reason for refusing it; `None` if the path must be looked up.
-    pub(super) fn find_known_path(
+    pub(super) fn find_cached_path(
         &self,
         target: IpAddr,
         user: u32,
@@ -126,7 +126,7 @@ impl TargetPaths {
         }
         let found = self.look_up_path(target);
         let holds = if found.is_ok() { PATH_CACHE_TIME } else { FAILURE_CACHE_TIME };
-        self.lock_known().store_path(target, user, KnownPath { found: found.clone(), until: now + holds });
+        self.lock_known().store_path(target, user, CachedPath { found: found.clone(), until: now + holds });
         found
     }
 
@@ -135,18 +135,18 @@ impl TargetPaths {
         // The thread is in the namespace of the interface.
         let way = path::find_path(None, permitted, Some(&self.interface.location.interface));
         let way = way.map_err(|_| PacketRefusal::NoRoute)?;
-        // Packets would leave through another interface, where this service neither listens nor keeps limits.
+        // A path through another interface is refused, because there this service neither listens nor enforces limits.
         if way.index == self.interface.index { Ok(way) } else { Err(PacketRefusal::NoRoute) }
     }
 
-    /// Returns whether an address is one of the interface.
+    /// Returns whether packets through the interface may have an address as their source.
     pub(super) fn is_own_address(&self, source: IpAddr) -> bool {
         let now = now();
         let mut known = self.lock_known();
-        // Every packet asks for this, so the answer of the kernel is kept for a while.
+        // Every packet needs this check, so the addresses that the kernel reports are cached for a short time.
         if now >= known.sources_until {
             let inside = packetrig_plan::PortLocation { namespace: None, ..self.interface.location.clone() };
-            // Without an answer of the kernel no address is known, so every source is refused.
+            // If the kernel reports no addresses, every source is refused.
             known.sources = path::own_addresses(&inside).unwrap_or_default().into_iter().collect();
             known.sources_until = now + ADDRESS_CACHE_TIME;
         }
@@ -154,11 +154,11 @@ impl TargetPaths {
     }
 }
 
-impl KnownPaths {
-    fn store_path(&mut self, target: IpAddr, user: u32, path: KnownPath) {
+impl PathCache {
+    fn store_path(&mut self, target: IpAddr, user: u32, path: CachedPath) {
         let of_user = self.paths.entry(user).or_default();
-        if of_user.len() >= MAX_PATHS_OF_USER {
-            // Forgetting all of them costs only new look-ups.
+        if of_user.len() >= MAX_CACHED_PATHS_PER_USER {
+            // Removing all paths of the user costs only new look-ups.
             of_user.clear();
         }
         of_user.insert(target, path);
@@ -168,13 +168,14 @@ impl KnownPaths {
         let Some(users) = self.closed.get(&target) else { return false };
         let is_refused = |until: &MonoTime| now < *until;
         users.get(&user).is_some_and(is_refused)
-            || users.values().filter(|until| is_refused(until)).count() >= MIN_REFUSED_USERS
+            || users.values().filter(|until| is_refused(until)).count() >= MIN_USERS_TO_CLOSE_TARGET
     }
 
     /// Returns whether too many targets are closed for a user.
     fn has_too_many_closed_targets(&mut self, user: u32, now: MonoTime) -> bool {
-        let are_too_many =
-            |known: &Self| known.closed_of_user.get(&user).is_some_and(|count| *count >= MAX_CLOSED_OF_USER);
+        let are_too_many = |known: &Self| {
+            known.closed_of_user.get(&user).is_some_and(|count| *count >= MAX_CLOSED_TARGETS_PER_USER)
+        };
         // The count includes targets whose time is over, until they are removed.
         if are_too_many(self) {
             self.reopen_closed_targets(now);
@@ -205,13 +206,13 @@ mod tests {
 
     #[test]
     fn known_paths_are_evicted_per_user() {
-        let mut known = KnownPaths::default();
-        let path = KnownPath { found: Err(PacketRefusal::NoRoute), until: now() };
+        let mut known = PathCache::default();
+        let path = CachedPath { found: Err(PacketRefusal::NoRoute), until: now() };
         known.store_path(IpAddr::from([10, 0, 0, 1]), 1, path.clone());
         for number in 0..5_000_u32 {
             known.store_path(std::net::Ipv4Addr::from(number).into(), 2, path.clone());
         }
-        assert_eq!((known.paths[&1].len(), known.paths[&2].len()), (1, 5_000 - MAX_PATHS_OF_USER));
+        assert_eq!((known.paths[&1].len(), known.paths[&2].len()), (1, 5_000 - MAX_CACHED_PATHS_PER_USER));
     }
 
     #[test]
@@ -237,11 +238,11 @@ mod tests {
         paths.lock_known().reopen_closed_targets(now() + CLOSED_TARGET_TIME + Nanos::from_secs(1));
         assert!(may(1) && may(9) && paths.lock_known().closed.is_empty());
         let mut known = paths.lock_known();
-        for number in 0..MAX_CLOSED_OF_USER {
+        for number in 0..MAX_CLOSED_TARGETS_PER_USER {
             let closed = std::net::Ipv4Addr::from(u32::try_from(number).unwrap());
             known.closed.entry(closed.into()).or_default().insert(4, MonoTime::default());
         }
-        known.closed_of_user.insert(4, MAX_CLOSED_OF_USER);
+        known.closed_of_user.insert(4, MAX_CLOSED_TARGETS_PER_USER);
         drop(known);
         assert!(may(4), "as many as may be were closed, and are open again");
     }

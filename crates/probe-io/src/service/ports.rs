@@ -6,7 +6,7 @@
 //! port that another program already has stays with that program: users may send from the ports of their own
 //! sockets, root and the user of the service from all ports.
 //!
-//! Invariant: no two clients send from a port that was free when the first of them used it.
+//! Invariant: no two clients send at the same time from a port that was free when the first of them used it.
 
 use super::connection::ClientConnection;
 use super::flows::ANSWER_TIMEOUT;
@@ -18,17 +18,17 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Time for which the user of a port counts as known.
+/// Time for which the service remembers whether a user may send from a port of another program.
 const PORT_CACHE_TIME: Nanos = Nanos::from_secs(1);
-/// Maximum number of ports per user whose owner is cached.
-const MAX_KNOWN_OF_USER: usize = 4_096;
-/// Maximum number of ports of all users that sockets hold. Each user may have an equal part of them, however
-/// many ports other users request.
-const MAX_HELD: usize = 512;
-/// Minimum and maximum number of ports that are held for one user.
+/// Maximum number of ports of other programs that are cached for one user.
+const MAX_CACHED_PORTS_PER_USER: usize = 4_096;
+/// Number of ports that the service may hold with sockets. It is divided equally among the users, so a user
+/// does not lose ports to the requests of others. [`HELD_PORTS_PER_USER_RANGE`] limits the result.
+const MAX_PORT_SOCKETS: usize = 512;
+/// Smallest and largest limit for the ports that are held with sockets for one user.
 const HELD_PORTS_PER_USER_RANGE: std::ops::RangeInclusive<usize> = 8..=128;
 /// Maximum number of reserved ports of one user, with or without a socket.
-const MAX_RESERVED_OF_USER: usize = 16_384;
+const MAX_RESERVED_PORTS_PER_USER: usize = 16_384;
 /// Ports below this number are reserved for programs of root.
 const FIRST_ORDINARY_PORT: u16 = 1_024;
 /// Minimum time between two searches for ports that can be freed.
@@ -44,7 +44,7 @@ struct SourcePort {
 
 impl SourcePort {
     /// Returns the source port of a packet; `None` if packets of this kind have no ports.
-    const fn from_ends(ends: &PacketEndpoints) -> Option<Self> {
+    const fn source_port_of_packet(ends: &PacketEndpoints) -> Option<Self> {
         let (is_tcp, port) = match ends.flow {
             PacketFlow::Icmp { .. } => return None,
             PacketFlow::Tcp { own_port, .. } => (true, own_port),
@@ -58,34 +58,34 @@ impl SourcePort {
     }
 }
 
-/// A port that was free, and its present owner.
+/// Reservation of a source port that was free, for one client.
 #[derive(Debug)]
 struct PortReservation {
     client: ClientId,
     user: u32,
-    /// Time until which its packets are queued or may be answered.
+    /// Time until which packets from the port are queued or may be answered.
     until: MonoTime,
     /// Socket that holds the port. Without one, other clients of the service cannot use the port,
     /// but other programs can.
     held: Option<PortSocket>,
 }
 
-/// The socket that keeps a port from others.
+/// Socket that keeps other programs from using a port.
 #[derive(Debug)]
 enum PortSocket {
     Tcp { _reserved: ReservedPort },
     Udp { _held: HeldPort },
 }
 
-/// A port that some program has.
+/// A port that a program outside the service uses.
 #[derive(Clone, Copy, Debug)]
-struct PortInUse {
-    /// True if the user of the client may send from it.
+struct CachedPortPermission {
+    /// True if the user of the client may send from the port.
     is_allowed: bool,
     until: MonoTime,
 }
 
-/// Numbers of ports that a user has reserved, and of ports that a socket holds.
+/// Number of ports that are reserved for a user, and how many of them a socket holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct PortsOfUser {
     reserved: usize,
@@ -95,9 +95,10 @@ struct PortsOfUser {
 #[derive(Debug, Default)]
 struct KnownPorts {
     reserved: BTreeMap<SourcePort, PortReservation>,
-    /// Ports that other programs have, by the users who asked. Users are few, so none is forgotten.
-    taken: BTreeMap<u32, BTreeMap<SourcePort, PortInUse>>,
-    /// The ports of each user.
+    /// Ports that other programs use, for each user whose clients wanted to send from them. There are few
+    /// users, so no user is removed.
+    taken: BTreeMap<u32, BTreeMap<SourcePort, CachedPortPermission>>,
+    /// Numbers of ports of each user.
     of_users: BTreeMap<u32, PortsOfUser>,
     freed_at: MonoTime,
 }
@@ -105,15 +106,16 @@ struct KnownPorts {
 #[derive(Debug)]
 pub(super) struct ClientPorts {
     netns: NetNs,
-    /// Ports of one user that are held by a socket at a time.
+    /// Maximum number of ports that are held with sockets for one user at a time.
     most_held: usize,
     known: Mutex<KnownPorts>,
 }
 
 impl ClientPorts {
-    /// Makes the table of ports of the namespace in which packets are sent, for this many users.
+    /// Creates an empty table of ports. `netns` is the namespace in which packets are sent, `users` the number
+    /// of users who may use the service.
     pub(super) fn new(netns: NetNs, users: usize) -> Self {
-        let most_held = (MAX_HELD / users.max(1))
+        let most_held = (MAX_PORT_SOCKETS / users.max(1))
             .clamp(*HELD_PORTS_PER_USER_RANGE.start(), *HELD_PORTS_PER_USER_RANGE.end());
         Self { netns, most_held, known: Mutex::default() }
     }
@@ -131,7 +133,7 @@ impl ClientPorts {
         due: MonoTime,
         now: MonoTime,
     ) -> bool {
-        let Some(port) = SourcePort::from_ends(ends) else { return true };
+        let Some(port) = SourcePort::source_port_of_packet(ends) else { return true };
         let until = due.max(now) + ANSWER_TIMEOUT;
         let mut known = self.lock_known();
         known.free_idle_ports(now);
@@ -151,36 +153,36 @@ impl ClientPorts {
         client.spend_units(work::LOOK_UP_COST);
         // The lock is held here, so that only one of two clients that ask at once gets the port.
         let of_user = known.of_users.get(&user).copied().unwrap_or_default();
-        if of_user.reserved >= MAX_RESERVED_OF_USER {
+        if of_user.reserved >= MAX_RESERVED_PORTS_PER_USER {
             return false;
         }
         let reservation = |held| PortReservation { client: client.id, user, until, held };
         match self.open_port_socket(port, of_user.held < self.most_held) {
-            PortHoldOutcome::Held(held) => known.add_reservation(port, reservation(Some(held))),
+            PortSocketResult::Held(held) => known.add_reservation(port, reservation(Some(held))),
             // The port is privileged, the user has used up its sockets, or the kernel refused one. Only trusted
             // clients may send from a port that no socket of this service holds.
-            PortHoldOutcome::NotHeld => {
+            PortSocketResult::NotHeld => {
                 client.rights.is_trusted && known.add_reservation(port, reservation(None))
             }
-            PortHoldOutcome::Taken => {
+            PortSocketResult::Taken => {
                 drop(known);
                 // The lock is free here, because reading the kernel's tables of sockets takes time.
                 let is_allowed = client.rights.is_trusted || is_port_of_user(port, user);
-                self.lock_known().record_taken_port(
+                self.lock_known().cache_port_permission(
                     user,
                     port,
-                    PortInUse { is_allowed, until: now + PORT_CACHE_TIME },
+                    CachedPortPermission { is_allowed, until: now + PORT_CACHE_TIME },
                 );
                 is_allowed
             }
         }
     }
 
-    /// Opens a socket at a port, unless a program has it.
-    fn open_port_socket(&self, port: SourcePort, has_room: bool) -> PortHoldOutcome {
-        // Port 0 is refused here, too: the kernel would choose another port.
+    /// Opens a socket at a port, unless a program already uses the port.
+    fn open_port_socket(&self, port: SourcePort, has_room: bool) -> PortSocketResult {
+        // This excludes port 0, too, for which the kernel would choose another port.
         if port.port < FIRST_ORDINARY_PORT || !has_room {
-            return PortHoldOutcome::NotHeld;
+            return PortSocketResult::NotHeld;
         }
         let address = SocketAddr::new(port.address, port.port);
         let opened = match port.protocol() {
@@ -190,9 +192,9 @@ impl ClientPorts {
                 .map(|held| PortSocket::Udp { _held: held }),
         };
         match opened {
-            Ok(socket) => PortHoldOutcome::Held(socket),
-            Err(packetrig_sys::Error::Busy { .. }) => PortHoldOutcome::Taken,
-            Err(_) => PortHoldOutcome::NotHeld,
+            Ok(socket) => PortSocketResult::Held(socket),
+            Err(packetrig_sys::Error::Busy { .. }) => PortSocketResult::Taken,
+            Err(_) => PortSocketResult::NotHeld,
         }
     }
 
@@ -207,15 +209,15 @@ impl ClientPorts {
     }
 }
 
-/// Returns whether all sockets with a port belong to a user; `false` if the kernel does not say.
+/// Returns whether all sockets with a port belong to a user; `false` if the kernel reports none.
 fn is_port_of_user(port: SourcePort, user: u32) -> bool {
     let users = ports::find_port_users(port.protocol(), port.port).unwrap_or_default();
     !users.is_empty() && users.iter().all(|of| *of == user)
 }
 
-enum PortHoldOutcome {
+enum PortSocketResult {
     Held(PortSocket),
-    /// A program has it.
+    /// A program already uses the port.
     Taken,
     NotHeld,
 }
@@ -230,10 +232,10 @@ impl KnownPorts {
         true
     }
 
-    fn record_taken_port(&mut self, user: u32, port: SourcePort, taken: PortInUse) {
+    fn cache_port_permission(&mut self, user: u32, port: SourcePort, taken: CachedPortPermission) {
         let of_user = self.taken.entry(user).or_default();
-        if of_user.len() >= MAX_KNOWN_OF_USER {
-            // Forgetting costs only new look-ups, and the client pays for them.
+        if of_user.len() >= MAX_CACHED_PORTS_PER_USER {
+            // Removing all entries costs only new look-ups, which are charged to the client.
             of_user.clear();
         }
         of_user.insert(port, taken);

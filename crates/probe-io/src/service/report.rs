@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum number of departure errors that are kept for the result: the latest ones.
-const MAX_ERRORS: usize = 100_000;
+const MAX_STORED_DEPARTURE_ERRORS: usize = 100_000;
 
 /// Outcome of the packets of a client that has disconnected.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +24,7 @@ pub struct PastClient {
     pub priority: u8,
     #[serde(flatten)]
     pub counts: PacketCounts,
-    /// Deviation of departures from their planned times, for the latest packets.
+    /// Deviation of the departures of the latest packets from their requested times, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_error_ns: Option<ErrorSpread>,
 }
@@ -32,9 +32,9 @@ pub struct PastClient {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PacketCounts {
     pub sent: u64,
-    /// Sent packets that certainly left later than planned by more than the tolerance.
+    /// Sent packets that certainly left later than requested by more than the tolerance.
     pub late: u64,
-    /// Sent packets that were moved because they clashed with others.
+    /// Sent packets that were delayed because other packets had their departure times.
     pub shifted: u64,
     /// Packets that were not sent, by reason.
     pub refused: BTreeMap<&'static str, u64>,
@@ -61,9 +61,9 @@ impl ClientCounts {
         packets.shifted += u64::from(report.flags.has_flag(ReportFlags::SHIFTED));
         if let Some(left) = report.departed_at() {
             let middle = left.lo + (left.hi - left.lo) / 2;
-            // Wrapping: a client may plan any 64-bit time, and a difference must not end the service.
+            // Wrapping: a client may request any 64-bit time, and an overflow must not end the service.
             self.errors_ns.push_back(middle.cast_signed().wrapping_sub(report.planned.cast_signed()));
-            if self.errors_ns.len() > MAX_ERRORS {
+            if self.errors_ns.len() > MAX_STORED_DEPARTURE_ERRORS {
                 self.errors_ns.pop_front();
             }
         }
@@ -80,20 +80,20 @@ pub(super) struct ReportedPacket {
     pub(super) batch: u64,
     pub(super) cookie: u64,
     pub(super) train: u32,
-    /// Time at which its client wanted it to leave.
+    /// Departure time that the client requested.
     pub(super) planned: MonoTime,
-    /// Delay that a clash added to its time.
+    /// Delay because other packets had the requested departure time.
     pub(super) shifted: Nanos,
 }
 
 impl ReportedPacket {
-    /// The report of this packet if it was not sent.
+    /// Returns the report of this packet with an outcome other than sent.
     pub(super) const fn unsent_report(&self, outcome: PacketOutcome) -> PacketReport {
         PacketReport::new_unsent(self.batch, self.cookie, self.train, self.planned.as_nanos(), outcome)
     }
 }
 
-/// The report of a packet that was given to the release mechanism.
+/// Builds the report of a packet that was given to the release mechanism.
 pub(super) fn departure_report(
     packet: ReportedPacket,
     gone: &DepartedFrame,
@@ -102,7 +102,7 @@ pub(super) fn departure_report(
     let outcome = if gone.flags.contains(&ProbeFlag::Dropped) {
         PacketOutcome::Dropped
     } else if gone.handed_over.is_none() {
-        // The mechanism did not get to this frame.
+        // The mechanism stopped before this frame.
         PacketOutcome::Failed
     } else {
         PacketOutcome::Sent
@@ -121,8 +121,8 @@ pub(super) fn departure_report(
     if packet.shifted > Nanos::ZERO {
         flags.set_flag(ReportFlags::SHIFTED);
     }
-    // The mechanism judges lateness by its own departure time, which a clash may have moved, so lateness
-    // against the planned time is checked here.
+    // The mechanism judges lateness by the departure time that it got, which may be later than the requested
+    // one. So lateness against the requested time is checked here.
     let left = gone.local_departure().map(|stamp| stamp.lo);
     if left.is_some_and(|left| left > (packet.planned + tolerance).as_nanos()) {
         flags.set_flag(ReportFlags::LATE);

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Longest wait for work.
+/// Longest time for which the sending thread sleeps without looking for work.
 const MAX_WORK_WAIT: Duration = Duration::from_millis(20);
 /// Maximum number of disconnected clients whose counts are kept for the result. Each user may have an equal
 /// part of them, so that a user who connects again and again does not displace the counts of other users.
@@ -32,7 +32,7 @@ pub(super) struct SharedState {
     pub(super) queue: ReleaseQueue,
     clients: BTreeMap<ClientId, Arc<ClientConnection>>,
     past: Vec<PastClient>,
-    /// Clients that have disconnected since the outlet last took work.
+    /// Clients that have disconnected since the sending thread last took work.
     gone: Vec<ClientId>,
     error: Option<Error>,
 }
@@ -44,10 +44,10 @@ pub(super) struct ServiceShared {
     pub(super) flows: SentFlows,
     pub(super) ports: ClientPorts,
     pub(super) totals: Arc<ServiceTotals>,
-    /// Addresses of the interface whose answers a listener receives now; `None`: no listener is open.
+    /// Addresses of the interface at which a listener receives answers now; `None`: no listener is open.
     heard: Mutex<Option<BTreeSet<IpAddr>>>,
     state: Mutex<SharedState>,
-    /// Allowance of work for each user that has connected.
+    /// For each user who has connected, the allowance of work that all clients of the user share.
     allowances: Mutex<BTreeMap<u32, Arc<Mutex<WorkAllowance>>>>,
     /// Signalled when packets were queued or the service is to end.
     changed: Condvar,
@@ -58,15 +58,15 @@ pub(super) struct ServiceShared {
     last_id: AtomicU32,
 }
 
-/// Trains that are due, and clients that have gone.
-pub(super) struct OutletWork {
+/// Trains that are due, and clients that have disconnected.
+pub(super) struct SendingWork {
     pub(super) trains: Vec<DueTrain>,
     pub(super) gone: Vec<ClientId>,
 }
 
-pub(super) enum NextOutletWork {
-    Work(OutletWork),
-    /// No packet was due and no client left until the given time.
+pub(super) enum NextSendingWork {
+    Work(SendingWork),
+    /// No packet became due and no client disconnected until the given time.
     Nothing,
     Ended,
 }
@@ -96,12 +96,12 @@ impl ServiceShared {
     }
 
     pub(super) fn lock_state(&self) -> MutexGuard<'_, SharedState> {
-        // If a thread panicked, the queue is still consistent, because each of its calls finishes before the
-        // lock is released.
+        // A panic of another thread does not damage the queue: each call of the queue finishes before
+        // the lock is released.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the allowance of all clients of a user. Users of the service are few, so none is forgotten.
+    /// Returns the allowance that all clients of a user share. There are few users, so no entry is removed.
     pub(super) fn work_allowance_of_user(&self, user: u32) -> Arc<Mutex<WorkAllowance>> {
         let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(user).or_insert_with(|| Arc::new(Mutex::new(WorkAllowance::for_user()))))
@@ -127,17 +127,18 @@ impl ServiceShared {
         self.totals.clients.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes a client with its packets.
+    /// Removes a client with its queued packets and reserved ports. Its counts are stored for the result,
+    /// if there is room.
     pub(super) fn remove_client(&self, client: &ClientConnection) {
-        // This closes sockets, so it happens before the lock is taken.
+        // Removing the ports closes sockets, which takes time, so it is done before the lock is taken.
         self.ports.remove_client(client.id);
         self.totals.clients.fetch_sub(1, Ordering::Relaxed);
         let past = client.to_past_client();
         let mut state = self.lock_state();
         state.queue.remove_client(client.id);
         state.clients.remove(&client.id);
-        // The outlet removes the data that it has of the client, because only its thread uses the calendar
-        // and the shares.
+        // The sending thread itself removes its data of the client: only that thread uses the release calendar
+        // and the shares of targets.
         state.gone.push(client.id);
         if has_room_for_past(&state.past, past.user, self.options.user_count()) {
             state.past.push(past);
@@ -167,29 +168,29 @@ impl ServiceShared {
         self.lock_state().clients.len()
     }
 
-    /// Queues a train and wakes the outlet.
+    /// Queues a train and wakes the sending thread. Fails if the service is ending or the queue is full.
     pub(super) fn queue_train(&self, train: QueuedTrain) -> Result<(), PacketRefusal> {
         let mut state = self.lock_state();
-        // The lock is held here, so the outlet takes every train that was queued before the end.
+        // The lock is held here, so the sending thread takes every train that was queued before the end.
         if self.is_ending() {
             return Err(PacketRefusal::Ended);
         }
         state.queue.push_train(train).map_err(|_| PacketRefusal::QueueFull)?;
-        // The lock is released first; otherwise the outlet would wake up only to wait for it.
+        // The lock is released first; otherwise the sending thread would wake up only to wait for the lock.
         drop(state);
         self.changed.notify_one();
         Ok(())
     }
 
-    /// Waits until trains are due within `lead`, and takes the trains that are due within `lead + window`. It
-    /// waits until `until` at most.
+    /// Waits until a train is due within `lead` or a client has disconnected, but not longer than until
+    /// `until`. Takes the trains that are due within `lead + window`, at most `most`.
     pub(super) fn wait_for_due_trains(
         &self,
         lead: Nanos,
         window: Nanos,
         most: usize,
         until: Option<MonoTime>,
-    ) -> NextOutletWork {
+    ) -> NextSendingWork {
         let mut state = self.lock_state();
         while !self.is_ending() {
             let now = now();
@@ -200,16 +201,16 @@ impl ServiceShared {
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
                 // Overdue trains leave together with the trains that are due next.
                 let trains = state.queue.take_due_trains(now + lead + window, most, now);
-                return NextOutletWork::Work(OutletWork { trains, gone: std::mem::take(&mut state.gone) });
+                return NextSendingWork::Work(SendingWork { trains, gone: std::mem::take(&mut state.gone) });
             }
             let left = until.map_or(MAX_WORK_WAIT, |until| Duration::from_nanos(until.since(now).as_u64()));
             if left.is_zero() {
-                return NextOutletWork::Nothing;
+                return NextSendingWork::Nothing;
             }
             let waited = self.changed.wait_timeout(state, wait.min(left).min(MAX_WORK_WAIT));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        NextOutletWork::Ended
+        NextSendingWork::Ended
     }
 
     /// Closes a target that has refused a packet of a user: for that user, and for all users if it has
@@ -234,7 +235,7 @@ impl ServiceShared {
         }
     }
 
-    /// Stops the intake of packets.
+    /// Makes the service refuse all further packets, and wakes the sending thread.
     pub(super) fn stop_intake(&self) {
         let state = self.lock_state();
         // The flag is set under the lock, so that each train is either queued before the end or refused, and
@@ -280,7 +281,7 @@ impl ServiceShared {
     }
 }
 
-/// Returns whether the counts of one more client of a user are kept.
+/// Returns whether there is room for the counts of one more client of a user.
 fn has_room_for_past(past: &[PastClient], user: u32, users: usize) -> bool {
     past.iter().filter(|client| client.user == user).count() < MAX_PAST_CLIENTS / users.max(1)
 }

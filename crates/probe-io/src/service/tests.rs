@@ -6,7 +6,7 @@ mod several_clients;
 
 use super::*;
 use crate::now;
-use crate::release::{DepartedFrame, DueFrame, MAX_BEGUN};
+use crate::release::{DepartedFrame, DueFrame, MAX_UNFINISHED_TRAINS};
 use packetrig_probe::frame::ProbeFrameEndpoints;
 use packetrig_probe::{ProbePermit, ProbeStamp, StampSource};
 use packetrig_release::message::{
@@ -49,7 +49,7 @@ impl ReleasePipeline for NotingRelease {
     fn begin_train(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
         let frames = train.iter().map(|due| (due.at, due.frame.to_vec())).collect();
         self.begun.push_back(BegunTrain { at: now(), frames });
-        assert!(self.begun.len() <= MAX_BEGUN);
+        assert!(self.begun.len() <= MAX_UNFINISHED_TRAINS);
         Ok(())
     }
 

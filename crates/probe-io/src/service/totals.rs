@@ -5,8 +5,8 @@
 use packetrig_release::message::{PacketOutcome, PacketReport, ReportFlags};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the service started, and the number of connected clients. A reader gets each number by itself, so they
-/// may not fit together for a moment.
+/// Counts since the service started, and the number of connected clients. Each number is read separately, so
+/// for a moment the numbers may contradict each other.
 #[derive(Debug)]
 pub(super) struct ServiceTotals {
     pub(super) clients: AtomicU64,
@@ -72,15 +72,15 @@ pub struct ServiceStatus {
     /// Programs that are connected.
     pub clients: u64,
     pub sent: u64,
-    /// Sent packets that left certainly later than the tolerance after their times.
+    /// Sent packets that certainly left later than requested by more than the tolerance.
     pub late: u64,
-    /// Sent packets that were moved because they clashed with others.
+    /// Sent packets that were delayed because other packets had their departure times.
     pub shifted: u64,
     /// Number of packets that were not sent, for each reason, zeros included.
     pub refused: Vec<(&'static str, u64)>,
-    /// Answers that were given to programs.
+    /// Answers that were delivered to programs.
     pub answers: u64,
-    /// Answers that were dropped because their program did not read.
+    /// Answers that were dropped because their program did not read its messages.
     pub lost_answers: u64,
 }
 

@@ -20,7 +20,7 @@ fn with(lab: &ProbeLab, owners: &str, test: impl FnOnce(&mut TrainSender<'_>)) {
     let listener = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let method = Box::new(EchoMethod::new(way.ends, 5, None));
     let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(target.limits()));
-    test(&mut TrainSender::new(&way, method, dispatcher, listener, ArrivalRule::Near));
+    test(&mut TrainSender::new(&way, method, dispatcher, listener, MeasuredArrival::Near));
 }
 
 fn ask(of: u32) -> TrainRequest {
@@ -34,7 +34,7 @@ fn train_probes_leave_and_arrive_in_order() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
         for _ in 0..3 {
-            let passed = trains.send_train_through_path(&ask(20), &|| false).unwrap();
+            let passed = trains.measure_train(&ask(20), &|| false).unwrap();
             assert_eq!(passed.len(), 20);
             assert!(passed.iter().all(|probe| probe.left.is_some() && probe.came > probe.left), "{passed:?}");
             assert!(passed.windows(2).all(|two| two[0].left <= two[1].left && two[0].came <= two[1].came));
@@ -48,7 +48,7 @@ fn train_probes_leave_and_arrive_in_order() {
 fn train_longer_than_burst_is_refused() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
-        let refused = trains.send_train_through_path(&ask(101), &|| false);
+        let refused = trains.measure_train(&ask(101), &|| false);
         assert!(matches!(refused, Err(Error::Limits(BudgetExceeded::Probes(_)))), "{refused:?}");
         assert!(trains.records().is_empty());
     });

@@ -1,8 +1,8 @@
-//! Finds a rate on which so many pairs agree that it is no accident, and its range.
+//! Finds a rate on which more pairs agree than chance explains, and the range of that rate.
 //!
 //! Late timers and other traffic spread the rates of pairs smoothly, and a smooth distribution has a densest
-//! place, too. Pairs agree on a rate only if one place is much denser: more than a third of all pairs lie
-//! within a tenth of the range that contains four fifths of them, or within 5 % of the rate.
+//! point, too. So pairs agree only if one group is much denser: more than a third of all pairs lie within a
+//! tenth of the range that contains the middle four fifths of them, or within 5 % of the rate.
 //!
 //! Invariant: the range is computed from the spread of the pairs that agree. It contains the true rate if
 //! disturbances are as likely to raise as to lower a rate.
@@ -20,36 +20,35 @@ pub(super) struct PairRateAgreement {
     pub(super) share: f64,
 }
 
-/// The group that agrees must have this share of all pairs, and at least this many pairs.
+/// Minimum size of the group that agrees: as a share of all pairs, and as a number of pairs.
 const MIN_GROUP_SHARE: f64 = 0.35;
 const MIN_GROUP_PAIRS: f64 = 10.0;
-/// Maximum width of the group, relative to the range of four fifths of the pairs.
-const NARROW_GROUP_SHARE: f64 = 0.1;
+/// Maximum width of the group, relative to the range from the 10th to the 90th percentile of the pairs.
+const MAX_GROUP_WIDTH_SHARE: f64 = 0.1;
 /// Minimum width of the group, relative to the rate: pairs that differ by less than this are one group.
-const CLOSE_PAIRS_SHARE: f64 = 0.05;
-/// Minimum widening of the range on each side, relative to the rate: a shaper's timers and rounding are not known
-/// better.
+const MIN_GROUP_WIDTH_SHARE: f64 = 0.05;
+/// Minimum widening of the range on each side, relative to the rate. It covers the rounding and the timers of a shaper.
 const MIN_RATE_UNCERTAINTY: f64 = 0.005;
 
 /// The width of the range from the 10th to the 90th percentile.
-pub(super) fn spread_range(rates: &[f64]) -> f64 {
+pub(super) fn percentile_10_to_90_width(rates: &[f64]) -> f64 {
     quantile(rates, 0.9) - quantile(rates, 0.1)
 }
 
 impl PairRateAgreement {
-    /// Finds the agreement in `rates`, which come from some of `pairs` pairs with the spread `range`. Without
-    /// an agreement, the error is the share of the largest group.
+    /// Finds the rate on which pairs agree. `rates` has the rates of the pairs that may count, `range` is the spread of
+    /// the rates of all pairs, and `pairs` the number of all pairs, even of those without a rate. If no group is large
+    /// enough, the error is the share of the largest one.
     pub(super) fn find_in_rates(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
         let mut sorted = rates.to_vec();
         sorted.sort_by(f64::total_cmp);
-        // The width is a tenth of the spread, but at least `CLOSE_PAIRS_SHARE` of the rate. If the whole spread is
+        // The width is a tenth of the spread, but at least `MIN_GROUP_WIDTH_SHARE` of the rate. If the whole spread is
         // smaller than that, the width is the whole spread, so that equal rates are one group.
-        let width = (NARROW_GROUP_SHARE * range).max(range.min(CLOSE_PAIRS_SHARE * median(&sorted)));
+        let width = (MAX_GROUP_WIDTH_SHARE * range).max(range.min(MIN_GROUP_WIDTH_SHARE * median(&sorted)));
         let group = densest_window(&sorted, width);
         let all = pairs.max(1) as f64;
         let found = group.len() as f64;
-        // The share of all pairs counts, not only of the candidates, because rates that were left out
-        // disagree, too.
+        // The share is that of all pairs, not only of `rates`, because pairs that were left out disagree, too.
         if sorted.is_empty() || found < MIN_GROUP_PAIRS.max(MIN_GROUP_SHARE * all) {
             return Err(if sorted.is_empty() { 0.0 } else { found / all });
         }
@@ -68,7 +67,7 @@ impl PairRateAgreement {
     }
 }
 
-/// The half of a sorted group that is closest together.
+/// The half of a sorted group whose values lie closest together.
 fn densest_half(sorted: &[f64]) -> &[f64] {
     let half = sorted.len().div_ceil(2);
     sorted
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     fn agreed(rates: &[f64]) -> Result<PairRateAgreement, f64> {
-        PairRateAgreement::find_in_rates(rates, spread_range(rates), rates.len())
+        PairRateAgreement::find_in_rates(rates, percentile_10_to_90_width(rates), rates.len())
     }
 
     #[test]

@@ -7,11 +7,11 @@
 //!
 //! Invariant: every distance of a chirp gets exactly one rate, which is weighted by the duration of the distance.
 
-use super::agreement::spread_range;
+use super::agreement::percentile_10_to_90_width;
 use super::gaps::{CompleteTrain, mean, standard_error};
 use super::settle::{TrainSettler, TrainShape};
 use super::{
-    DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, RateEstimate, RateEstimator, TrainProbeTimes,
     TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::{PlannedProbe, ProbeKind};
@@ -27,8 +27,8 @@ pub struct ChirpEstimator {
     samples: Vec<f64>,
     discarded: DiscardedTrains,
     sent: usize,
-    /// Chirps whose delay grew from their first probe to their last one, and chirps whose delay did not grow up to
-    /// their last probe.
+    /// `too_fast` counts chirps whose delay grew from the first probe to the last, `never` those whose delay was not
+    /// growing at the last probe.
     too_fast: usize,
     never: usize,
 }
@@ -38,15 +38,17 @@ const CHIRP_SPREAD_FACTOR: f64 = 1.2;
 /// The slowest and the fastest rate of a chirp, relative to the rate at which trains leave the path.
 const SLOWEST_RATE_FACTOR: f64 = 0.08;
 const FASTEST_RATE_FACTOR: f64 = 2.5;
-/// An excursion ends when the wait is smaller than its longest wait by this factor (F of pathChirp).
+/// Waits are counted from the beginning of an excursion. It ends when the wait has fallen below the longest wait
+/// divided by this factor (F of pathChirp).
 const EXCURSION_END_FACTOR: f64 = 1.5;
 /// Minimum length of an excursion, in probes; shorter ones do not count.
 const MIN_EXCURSION_PROBES: usize = 5;
-/// Waits that grow by less than this share of the narrow link's time for a probe do not count as a queue.
+/// A wait that grows by less than this share of the narrow link's time for one probe is noise, not a queue.
 const WAIT_NOISE_SHARE: f64 = 0.05;
 /// A distance may be longer than the distance before it by up to this factor, because the sender has delays of its own.
 const UNEVEN_DISTANCE_FACTOR: f64 = 1.2;
-/// A token bucket that lets more distances than this pass unchanged absorbs all of a chirp's few fast probes.
+/// If a token bucket lets more distances than this pass unchanged, it hides all of a chirp's few fast probes, and the
+/// method gives no answer.
 const MAX_HIDDEN_DISTANCES: u32 = 1;
 /// Least number of usable chirps for an answer.
 const MIN_USABLE_CHIRPS: usize = 8;
@@ -111,7 +113,8 @@ impl RateEstimator for ChirpEstimator {
         let settled = match self.settle.settling_result() {
             None => return Some(self.settle.next_train()),
             Some(Ok(settled)) if settled.hidden > MAX_HIDDEN_DISTANCES => return None,
-            // A sender that is often disturbed must come to an end, so it sends at most three times the wanted chirps.
+            // The method must end even if the sender is often disturbed, so it sends at most three times the
+            // wanted number of chirps.
             Some(Ok(settled)) if self.samples.len() < self.chirps && self.sent < 3 * self.chirps => *settled,
             Some(_) => return None,
         };
@@ -125,7 +128,7 @@ impl RateEstimator for ChirpEstimator {
         })
     }
 
-    fn add_train(&mut self, train: &[PassedProbe]) {
+    fn add_train(&mut self, train: &[TrainProbeTimes]) {
         let Some(settled) = self.settle.settling_result().and_then(|settled| settled.as_ref().ok()).copied()
         else {
             return self.settle.add_train(train);
@@ -182,7 +185,7 @@ impl RateEstimator for ChirpEstimator {
         }
         let middle = mean(&self.samples);
         let error = 2.0 * standard_error(&self.samples);
-        let spread = spread_range(&self.samples);
+        let spread = percentile_10_to_90_width(&self.samples);
         // The rates of a chirp are a factor of `CHIRP_SPREAD_FACTOR` apart, so the resolution is the square root of
         // that factor to each side.
         let fine = CHIRP_SPREAD_FACTOR.sqrt();
@@ -206,7 +209,7 @@ impl RateEstimator for ChirpEstimator {
     }
 }
 
-/// The end of an excursion that begins at `from`; `None` if it lasts to the end of the chirp.
+/// Index of the probe at which an excursion ends that began at `from`; `None` if it lasts to the end of the chirp.
 fn find_excursion_end(waits: &[f64], from: usize) -> Option<usize> {
     let mut most = 0.0_f64;
     // `most` is the longest wait so far: a queue drains only after its peak.
@@ -228,7 +231,7 @@ struct QueueingExcursion {
     end: Option<usize>,
 }
 
-/// All excursions of a chirp.
+/// Returns all excursions of a chirp, in order. A wait that grows by at most `noise` begins none.
 fn find_excursions(waits: &[f64], noise: f64) -> Vec<QueueingExcursion> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -246,14 +249,14 @@ fn find_excursions(waits: &[f64], noise: f64) -> Vec<QueueingExcursion> {
     all
 }
 
-/// The beginning of the excursion that does not end within the chirp.
+/// Index of the probe at which the excursion begins that does not end within the chirp; `None` if all excursions end.
 fn find_open_excursion(waits: &[f64], noise: f64) -> Option<usize> {
     find_excursions(waits, noise).last().filter(|last| last.end.is_none()).map(|last| last.from)
 }
 
-/// The mean available rate during a chirp.
+/// The mean available rate during a chirp. `last` is the beginning of its open excursion, if it has one.
 fn mean_available_rate(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<usize>, noise: f64) -> f64 {
-    // Without an open excursion no rate of the chirp was too fast, so the fastest one stands for the answer.
+    // Without an open excursion no rate of the chirp was too fast, so its fastest rate is used.
     let turning = rates[last.unwrap_or(rates.len() - 1)];
     // pathChirp (Ribeiro et al., PAM 2003): a distance on the rising part of an ended excursion counts with its own rate, because the
     // path was busy just then. All others count with the rate at which the last, open excursion began.

@@ -2,21 +2,21 @@
 //!
 //! Invariant: stamps are subtracted as integers, and become floats only as differences: a float is too coarse for a time in nanoseconds.
 
-use super::{DiscardedTrains, PassedProbe};
+use super::{DiscardedTrains, TrainProbeTimes};
 
-/// Signed time from one stamp to another, in nanoseconds.
+/// Signed time from one stamp to another, in nanoseconds; zero if it does not fit into 64 bits.
 pub(super) fn difference_ns(from: u64, to: u64) -> f64 {
     // A difference beyond 63 bits is no real time between two probes.
     to.checked_signed_diff(from).unwrap_or(0) as f64
 }
 
-/// A train of which all probes left and arrived, in order.
+/// A train whose probes all left undisturbed at known times, and all arrived in order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CompleteTrain<'a>(pub(super) &'a [PassedProbe]);
+pub(super) struct CompleteTrain<'a>(pub(super) &'a [TrainProbeTimes]);
 
 impl<'a> CompleteTrain<'a> {
     /// Returns the train if it is complete; otherwise counts it in `discarded`.
-    pub(super) fn from_train(train: &'a [PassedProbe], discarded: &mut DiscardedTrains) -> Option<Self> {
+    pub(super) fn from_train(train: &'a [TrainProbeTimes], discarded: &mut DiscardedTrains) -> Option<Self> {
         // The first reason counts, since it may be the cause of the later ones.
         let account = if train.iter().any(|probe| probe.disturbed) {
             &mut discarded.disturbed
@@ -33,12 +33,12 @@ impl<'a> CompleteTrain<'a> {
         None
     }
 
-    /// Time from one departure to another.
+    /// Time between the departures of two probes, in nanoseconds.
     pub(super) fn departure_gap(self, from: usize, to: usize) -> f64 {
         difference_ns(self.0[from].left.unwrap_or(0), self.0[to].left.unwrap_or(0))
     }
 
-    /// Time from one arrival to another.
+    /// Time between the arrivals of two probes, in nanoseconds.
     pub(super) fn arrival_gap(self, from: usize, to: usize) -> f64 {
         difference_ns(self.0[from].came.unwrap_or(0), self.0[to].came.unwrap_or(0))
     }
@@ -48,9 +48,9 @@ impl<'a> CompleteTrain<'a> {
         difference_ns(self.0[nth].left.unwrap_or(0), self.0[nth].came.unwrap_or(0))
     }
 
-    /// Bits of all probes after the one at `from`, to the one at `to`.
+    /// Bits of the probes with the indices `from + 1` to `to`.
     pub(super) fn bits_between_probes(self, from: usize, to: usize) -> f64 {
-        // The probe at `from` is left out: the time between two probes is that of sending the later ones.
+        // The probe at `from` does not count: a link uses the time after its arrival for the later probes.
         self.0[from + 1..=to].iter().map(|probe| f64::from(probe.length) * 8.0).sum()
     }
 
@@ -59,7 +59,7 @@ impl<'a> CompleteTrain<'a> {
         (self.0[from].doubt + self.0[to].doubt) as f64
     }
 
-    /// The index of its last probe.
+    /// Index of the last probe of the train.
     pub(super) const fn last_index(self) -> usize {
         self.0.len() - 1
     }

@@ -12,21 +12,21 @@ use std::ops::Range;
 /// A group of samples that lie close together: a local peak of their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampleCluster {
-    /// The median of its densest part.
+    /// The median of the group's densest part.
     pub center: f64,
     pub low: f64,
     pub high: f64,
-    /// Share of all samples that are in it.
+    /// Share of all samples that are in the group.
     pub share: f64,
-    /// Share of all samples that are in its densest part. That part has the same width for all modes, so
-    /// modes can be compared by it.
+    /// Share of all samples that are in the group's densest part. That part has about the same width in all
+    /// groups, so that groups can be compared.
     pub core: f64,
 }
 
 /// Maximum number of modes that are searched.
 const MAX_MODES: usize = 8;
 
-/// Factor by which a peak may rise again on its way down and still count as one peak.
+/// Factor by which the density may rise again beside a peak and still belong to the same peak.
 const BELL_RISE_FACTOR: f64 = 1.1;
 
 /// Finds the modes of `samples`, the largest first. Samples that differ by less than `narrowest` count as equal.
@@ -57,7 +57,7 @@ pub fn find_sample_modes(samples: &[f64], narrowest: f64) -> Vec<SampleCluster> 
     found
 }
 
-/// The window of this width that has most samples; `0..1` if there are none.
+/// Indices of the samples in the densest window of this width; `0..1` for an empty list.
 pub(super) fn densest_window(sorted: &[f64], width: f64) -> Range<usize> {
     // Two pointers over the sorted samples: both only move up, so it takes one pass.
     let mut best = 0..1;
@@ -89,7 +89,7 @@ fn find_lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64)
     from
 }
 
-/// Follows the peak down on its upper side in the same way. Returns the index after the upper end.
+/// Follows the peak down on its upper side, like `find_lower_end`. Returns the index after the upper end.
 fn find_upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -> usize {
     while to < sorted.len() {
         let next = sorted.partition_point(|value| *value <= sorted[to - 1] + width);

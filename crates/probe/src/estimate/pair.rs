@@ -7,16 +7,16 @@
 //! ([`PairSelection::LeastDelay`], known as CapProbe).
 //!
 //! A third probe follows each pair. A shaper has less work for the last frame of a burst, because it sets no timer for
-//! a next one, so that frame arrives too early: by 9 of 121 us on a link of 100 Mbit/s that a kernel shaped.
+//! a next one, so that frame arrives too early: by 9 of 121 us on a link that Linux limited to 100 Mbit/s.
 //!
 //! Invariant: a pair is used only if its probes left closer together than the link spreads them.
 
-use super::agreement::{PairRateAgreement, spread_range};
+use super::agreement::{PairRateAgreement, percentile_10_to_90_width};
 use super::gaps::{CompleteTrain, median};
-use super::settle::{MEASURED_PROBES, SPREAD_THRESHOLD, TrainSettler, TrainShape, plan_probes_at_once};
+use super::settle::{PROBES_AFTER_PRIMERS, SPREAD_THRESHOLD, TrainSettler, TrainShape, plan_probes_at_once};
 use super::{
-    DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
-    SettledTrains, TrainRequest, clamp_to_nanos, find_sample_modes, packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, RateEstimate, RateEstimator, SettledTrains,
+    TrainProbeTimes, TrainRequest, clamp_to_nanos, find_sample_modes, packets_per_frame,
 };
 use crate::{ProbeKind, small_count};
 
@@ -28,7 +28,8 @@ pub enum PairSelection {
     LeastDelay,
 }
 
-/// A pair that arrived. `gap` is the time between its arrivals and `left` that between its departures, in nanoseconds.
+/// A pair that arrived. `gap` is the time between the two arrivals, `left` the time between the two
+/// departures, both in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct PairSample {
     bits: f64,
@@ -51,12 +52,12 @@ impl PairSample {
 /// The pair with the least sum of delays.
 struct LeastDelayedPair {
     pair: PairSample,
-    /// Wait of its probes, or distance to the pairs that must confirm it, above the allowed value, in nanoseconds; zero
-    /// or negative if the pair is good enough.
+    /// The larger of two times, minus the allowed value, in nanoseconds: how long the two probes waited, and how much
+    /// longer those of the confirming pairs waited. Zero or negative if the pair is good enough.
     excess: f64,
 }
 
-/// A capacity, and the result of the first trains.
+/// The capacity of a path, and the result of the settling trains that were sent before the pairs.
 pub(super) struct MeasuredCapacity {
     pub(super) bits_per_s: f64,
     pub(super) settled: SettledTrains,
@@ -76,19 +77,19 @@ pub struct PairEstimator {
 const MIN_USABLE_PAIRS: usize = 10;
 /// Minimum number of usable pairs before the estimator may end early.
 const MIN_PAIRS_FOR_EARLY_END: usize = 20;
-/// Largest share of pairs that may arrive together. Above it, the path or the receiver makes batches.
+/// Maximum share of pairs whose probes arrive together. If more do, something on the path forwards probes in batches.
 const MAX_BATCHED_SHARE: f64 = 0.1;
 /// A mode whose rate is below this share of the rate of whole trains comes from other traffic.
 const BELOW_TRAIN_RATE_SHARE: f64 = 0.95;
-/// Largest allowed excess of the smallest sum of delays over the sum of the smallest delays, relative to the
-/// distance of the pair.
+/// The smallest sum of a pair's two delays may exceed the sum of the smallest first delay and the smallest second delay
+/// by this share of the distance between the two probes.
 const MAX_DELAY_SUM_EXCESS: f64 = 0.04;
 /// Minimum number of pairs, the best one included, that must have waited nearly as little as the best pair.
 const MIN_PAIRS_NEAR_LEAST_DELAY: usize = 3;
 /// Number of different frame lengths of pairs. They vary so that the frame lengths of other traffic do
 /// not form separate modes.
 const PAIR_LENGTH_COUNT: u32 = 5;
-/// Number of different positions of pairs in their bursts.
+/// Number of different positions of pairs in their bursts; see `PairEstimator::primer_count`.
 const PAIR_POSITIONS_IN_BURST: u32 = 4;
 
 impl PairEstimator {
@@ -122,7 +123,7 @@ impl PairEstimator {
             _ if self.sent >= self.pairs => true,
             _ if self.samples.len() < MIN_PAIRS_FOR_EARLY_END => false,
             // If four fifths of all pairs differ by less than 2 %, more of them would not move the answer.
-            PairSelection::Mode => spread_range(&rates) / median(&rates) < 0.02,
+            PairSelection::Mode => percentile_10_to_90_width(&rates) / median(&rates) < 0.02,
             PairSelection::LeastDelay => self.least_delayed_pair().is_some_and(|least| least.excess <= 0.0),
         }
     }
@@ -203,7 +204,7 @@ impl PairEstimator {
             .copied()
             .filter(|rate| *rate >= BELOW_TRAIN_RATE_SHARE * settled.bits_per_s)
             .collect();
-        let range = spread_range(&rates);
+        let range = percentile_10_to_90_width(&rates);
         let agreed = PairRateAgreement::find_in_rates(&above, range, pairs)
             .map_err(|share| NoEstimateReason::NoMode { pairs, share })?;
         let spread = range / agreed.rate;
@@ -243,7 +244,7 @@ impl PairEstimator {
             .filter(|sample| (sample.rate() / rate - 1.0).abs() <= MAX_DELAY_SUM_EXCESS)
             .count();
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
-        let spread = spread_range(&rates) / rate;
+        let spread = percentile_10_to_90_width(&rates) / rate;
         let quality = self.estimate_quality(settled, trains, near as f64 / trains as f64, spread);
         Ok(self.estimate_with_range(
             rate,
@@ -258,7 +259,7 @@ impl PairEstimator {
     fn primer_count(&self, settled: SettledTrains) -> u32 {
         let turn = small_count(self.sent / PAIR_LENGTH_COUNT as usize) % PAIR_POSITIONS_IN_BURST;
         // The whole burst stays within the length that the limits allow.
-        (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED_PROBES))
+        (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(PROBES_AFTER_PRIMERS))
     }
 
     /// The frame length of the next pair. The lengths take turns between 84 % of the maximum and the maximum.
@@ -294,8 +295,12 @@ impl RateEstimator for PairEstimator {
         };
         let length = self.pair_length();
         self.sent += 1;
-        let mut probes =
-            plan_probes_at_once(self.primer_count(settled), MEASURED_PROBES, ProbeKind::Pair, shape.length);
+        let mut probes = plan_probes_at_once(
+            self.primer_count(settled),
+            PROBES_AFTER_PRIMERS,
+            ProbeKind::Pair,
+            shape.length,
+        );
         for probe in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair) {
             // Primers keep the full length, because they have to empty the bucket.
             probe.length = length;
@@ -314,7 +319,7 @@ impl RateEstimator for PairEstimator {
         })
     }
 
-    fn add_train(&mut self, train: &[PassedProbe]) {
+    fn add_train(&mut self, train: &[TrainProbeTimes]) {
         let Some(settled) = self.settled_trains() else {
             return self.settle.add_train(train);
         };

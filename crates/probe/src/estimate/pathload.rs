@@ -5,13 +5,13 @@
 //! *fleet*, which all have one rate, have to agree. Rates at which they do not agree form a grey region,
 //! because the available rate varies. The answer is a range, found by bisection.
 //!
-//! Invariant: `low <= grey <= high`. A stream counts with its rate as measured at departure; only a stream with
-//! losses counts with the requested rate.
+//! Invariant: `low <= grey <= high`. A stream counts with its rate as measured at departure; only a stream with too
+//! many losses counts with the requested rate.
 
 use super::gaps::{CompleteTrain, difference_ns, mean, median};
 use super::settle::{TrainSettler, TrainShape, plan_spaced_probes};
 use super::{
-    DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, RateEstimate, RateEstimator, TrainProbeTimes,
     TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
@@ -45,7 +45,7 @@ pub struct PathloadEstimator {
     used: usize,
 }
 
-/// The streams of one rate.
+/// Streams that were sent at one rate, and what they showed.
 #[derive(Clone, Debug, Default)]
 struct StreamFleet {
     asked: f64,
@@ -58,7 +58,7 @@ struct StreamFleet {
 struct RateSearch {
     low: f64,
     high: f64,
-    /// True if streams really queued at `high`.
+    /// True if the streams of a fleet queued at `high`; before that, `high` is only a guess.
     is_high_seen: bool,
     grey: Option<GreyRegion>,
     resolution: f64,
@@ -83,7 +83,7 @@ const MAX_STREAM_RATE_ERROR: f64 = 0.1;
 const MAX_PROBE_OFFSET_GAPS: f64 = 4.0;
 /// Delays that rise by less than this share of a stream's duration count as level.
 const DELAY_NOISE_SHARE: f64 = 0.01;
-/// Number of streams of one rate, as a multiple of a fleet, after which the estimator gives up without an answer.
+/// The estimator gives up if this many times the streams of a fleet were sent at one rate without a verdict.
 const MAX_FUTILE_FLEETS: usize = 2;
 // Shorter streams have too few groups for a trend.
 const MIN_STREAM_PROBES: u32 = 10;
@@ -118,7 +118,7 @@ impl RateSearch {
         };
         if next.is_none() && !self.is_high_seen {
             // No stream has queued yet, so `high` is only the first guess, and the available rate may be
-            // above it. Rates below the old `high` are known, so the new range begins just below it.
+            // above it. Streams below the old `high` did not queue, so the new range begins just below it.
             self.low = low.max(high - fine);
             self.high = high * 1.5;
             return Some(f64::midpoint(self.low, self.high));
@@ -138,14 +138,14 @@ impl RateSearch {
                 self.grey = Some(GreyRegion { low: grey.low.min(rate), high: grey.high.max(rate) });
             }
         }
-        // The available rate varies, so a later fleet may contradict an earlier one. Then both ends become `high`.
-        // This keeps `low <= high`, as the invariant of the module requires.
+        // The available rate varies, so a later fleet may contradict an earlier one. Then `low` is lowered to `high`,
+        // because the module guarantees `low <= high`.
         self.low = self.low.min(self.high);
         let low = self.low;
         let high = self.high;
         self.grey = self
             .grey
-            // A grey region outside the range says nothing more.
+            // A grey region outside the range no longer says anything about the available rate.
             .filter(|grey| grey.low < high && grey.high > low)
             .map(|grey| GreyRegion { low: grey.low.max(low), high: grey.high.min(high) });
     }
@@ -175,7 +175,7 @@ impl StreamFleet {
 
 impl PathloadEstimator {
     pub fn new(fleets: FleetShape, shape: TrainShape) -> Self {
-        // A stream is a burst for the limits, like every train.
+        // The limits of the target treat a stream as a burst, so it has at most as many probes as a train.
         let fleets = FleetShape { probes: fleets.probes.min(shape.longest), ..fleets };
         Self {
             fleets,
@@ -233,7 +233,7 @@ impl PathloadEstimator {
         TrainRequest { probes, pause: self.settle.shape().pause.max(takes).max(rest) }
     }
 
-    fn add_stream(&mut self, train: &[PassedProbe]) {
+    fn add_stream(&mut self, train: &[TrainProbeTimes]) {
         let stream: Vec<_> = train.iter().filter(|probe| probe.kind != ProbeKind::Primer).copied().collect();
         let came: Vec<_> = stream.iter().filter(|probe| probe.came.is_some()).copied().collect();
         let is_lossy = (stream.len() - came.len()) as f64 > MAX_LOSS_SHARE * stream.len() as f64;
@@ -257,7 +257,7 @@ impl PathloadEstimator {
             self.discarded.unlike += 1;
             return;
         }
-        // The first fifth may still wait behind the primers.
+        // The first fifth of the probes may still wait behind the primers.
         let from = came.len() / 5;
         let delays: Vec<_> = (from..came.len()).map(|nth| whole.probe_delay(nth)).collect();
         let noise = whole
@@ -285,7 +285,7 @@ impl PathloadEstimator {
                 return;
             }
             let Some(verdict) = verdict else { return };
-            // The rates as they were measured at departure; only streams with losses have the requested rate.
+            // These rates were measured at departure; only streams with too many losses have the requested rate.
             search.add_verdict(mean(&self.fleet.rates), verdict);
         }
         self.tried += 1;
@@ -319,7 +319,7 @@ impl RateEstimator for PathloadEstimator {
         })
     }
 
-    fn add_train(&mut self, train: &[PassedProbe]) {
+    fn add_train(&mut self, train: &[TrainProbeTimes]) {
         if self.search.is_none() {
             return self.settle.add_train(train);
         }
@@ -378,7 +378,7 @@ impl RateEstimator for PathloadEstimator {
 }
 
 /// For each probe with a known departure: its index, and how long after the first one it left.
-fn departure_offsets(stream: &[PassedProbe]) -> impl Iterator<Item = (usize, f64)> {
+fn departure_offsets(stream: &[TrainProbeTimes]) -> impl Iterator<Item = (usize, f64)> {
     let first = stream.iter().find_map(|probe| probe.left).unwrap_or(0);
     stream.iter().enumerate().filter_map(move |(nth, probe)| Some((nth, difference_ns(first, probe.left?))))
 }

@@ -1,20 +1,20 @@
-//! Sends the first trains of an estimate. They show after how many probes a path spreads a train steadily,
-//! and at which rate the train then leaves the path.
+//! Plans and evaluates the first trains of an estimate, the *settling trains*. They show after how many probes a path
+//! spreads a train steadily, and at which rate the train then leaves the path.
 //!
 //! A token bucket lets probes pass without spreading them until it is empty, so the first pairs of a train
-//! say nothing about the link. The trains here show from where on the distances are steady. That many probes
-//! are sent as *primers* before every measured train. The trains are as long as allowed, because a link
-//! behind the bucket spreads short trains just as steadily, at its own rate.
+//! say nothing about the link. Settling trains show from which probe on the distances are steady. Somewhat more
+//! probes than those before it are then sent as *primers* before every measured train. Settling trains are as long
+//! as allowed, because a link behind the bucket spreads short trains just as steadily, at its own rate.
 //!
 //! A receiver may get several probes in one batch, and a late timer of a shaper may release several at once.
-//! Single distances say nothing then. So the size of the bucket is computed from how much earlier the first
+//! In these cases, single distances say nothing. So the size of the bucket is computed from how much earlier the first
 //! half of a train arrived than at the pace of its second half.
 //!
 //! Invariant: a rate is given only if the second half of the trains, or their last quarter, took more than 1.2 times
 //! as long to arrive as to leave (median of all trains).
 
 use super::gaps::{difference_ns, median, quantile};
-use super::{DiscardedTrains, NoEstimateReason, PassedProbe, TrainRequest, clamp_to_nanos};
+use super::{DiscardedTrains, NoEstimateReason, TrainProbeTimes, TrainRequest, clamp_to_nanos};
 use crate::{PlannedProbe, ProbeKind, small_count};
 use packetrig_units::Nanos;
 
@@ -29,10 +29,10 @@ pub struct TrainShape {
     pub pause: Nanos,
 }
 
-/// The result of the first trains.
+/// Result of the settling trains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettledTrains {
-    /// Probes to send before the measured ones.
+    /// Number of probes to send before the measured ones, to empty a token bucket.
     pub primers: u32,
     /// The number of a train's first distances that a token bucket hides.
     pub hidden: u32,
@@ -46,7 +46,7 @@ pub struct SettledTrains {
 }
 
 impl SettledTrains {
-    /// The minimum pause before a train, which depends on whether it is the first after the settling trains.
+    /// The minimum pause before a train: `over` if it is the first after the settling trains, otherwise zero.
     pub(super) fn least_pause(&self, is_first: bool) -> Nanos {
         if is_first { self.over } else { Nanos::ZERO }
     }
@@ -55,7 +55,7 @@ impl SettledTrains {
 #[derive(Clone, Debug)]
 pub(super) struct TrainSettler {
     shape: TrainShape,
-    trains: Vec<Vec<PassedProbe>>,
+    trains: Vec<Vec<TrainProbeTimes>>,
     result: Option<Result<SettledTrains, NoEstimateReason>>,
     discarded: DiscardedTrains,
     sent: usize,
@@ -72,14 +72,15 @@ struct SteadyTrainPart {
     uneven: f64,
 }
 
-/// A bucket must be empty before this share of the probes that precede the steady part.
+/// The bucket must be empty within this share of the distances before the part that is tried as steady; otherwise it
+/// may reach into that part.
 const BUCKET_EMPTY_SHARE: f64 = 0.9;
-/// The two probes of a pair, and the probe behind them.
-pub(super) const MEASURED_PROBES: u32 = 3;
-const WANTED_TRAINS: usize = 5;
+/// Probes that follow the primers in a pair's burst: the two probes of the pair, and one behind them.
+pub(super) const PROBES_AFTER_PRIMERS: u32 = 3;
+const SETTLING_TRAIN_COUNT: usize = 5;
 /// A distance counts as steady if it is at least this share of the final distance.
 const STEADY_DISTANCE_SHARE: f64 = 0.85;
-/// Longest pause between two trains.
+/// Maximum of the computed time in which queue and bucket recover after a train.
 const MAX_TRAIN_PAUSE_NS: f64 = 3e9;
 /// A path that widens distances by less than this factor does not spread the probes.
 pub(super) const SPREAD_THRESHOLD: f64 = 1.2;
@@ -100,7 +101,7 @@ impl TrainSettler {
         self.shape
     }
 
-    /// The result; `None` while it needs more trains.
+    /// The result of the settling trains; `None` while more of them are needed.
     pub(super) const fn settling_result(&self) -> Option<&Result<SettledTrains, NoEstimateReason>> {
         self.result.as_ref()
     }
@@ -118,7 +119,7 @@ impl TrainSettler {
         }
     }
 
-    pub(super) fn add_train(&mut self, train: &[PassedProbe]) {
+    pub(super) fn add_train(&mut self, train: &[TrainProbeTimes]) {
         let gaps = train.windows(2).filter_map(|two| Some(difference_ns(two[0].came?, two[1].came?)));
         // If other traffic leaves a quarter of the link free, queue and bucket recover within four times the
         // train's own length.
@@ -131,19 +132,19 @@ impl TrainSettler {
         } else {
             self.trains.push(train.to_vec());
         }
-        if self.trains.len() >= WANTED_TRAINS {
-            self.judge_trains();
+        if self.trains.len() >= SETTLING_TRAIN_COUNT {
+            self.evaluate_settling_trains();
         // A sender that disturbs most of its own trains would otherwise go on for ever.
-        } else if self.sent >= 8 * WANTED_TRAINS {
+        } else if self.sent >= 8 * SETTLING_TRAIN_COUNT {
             self.result = Some(Err(self.too_few(self.trains.len(), self.discarded)));
         }
     }
 
     const fn too_few(&self, have: usize, discarded: DiscardedTrains) -> NoEstimateReason {
-        NoEstimateReason::TooFew { have, wanted: WANTED_TRAINS, trains: self.sent, discarded }
+        NoEstimateReason::TooFew { have, wanted: SETTLING_TRAIN_COUNT, trains: self.sent, discarded }
     }
 
-    fn judge_trains(&mut self) {
+    fn evaluate_settling_trains(&mut self) {
         let out = self.neighbour_distances(|probe| probe.came);
         // Most trains lost one of their first three probes, so too few distances are known.
         if out.len() < 2 {
@@ -156,8 +157,8 @@ impl TrainSettler {
         let parts = [out.len() / 2, out.len() * 3 / 4];
         let steady = parts.iter().find_map(|from| self.find_steady_part(*from));
         self.result = Some(steady.map_or_else(
-            || Err(self.not_spread_reason(parts[0])),
-            |part| Ok(self.settle_from_steady_part(&part)),
+            || Err(self.build_not_spread_reason(parts[0])),
+            |part| Ok(self.build_settled_trains(&part)),
         ));
     }
 
@@ -182,8 +183,8 @@ impl TrainSettler {
         })
     }
 
-    /// Number of distances after the probe at `first` that are shorter than the pace, because a bucket hides
-    /// them. After them, probes are as far ahead of the pace as at `to`.
+    /// Number of distances after the probe at `first` that a bucket makes shorter than the pace. The probes after
+    /// these distances are as far ahead of the pace as the probe at `to`.
     fn count_hidden_distances(&self, first: usize, to: usize, pace: f64, uneven: f64) -> usize {
         let end = self.median_lead_in_paces(first, to, pace) - (1.0 - STEADY_DISTANCE_SHARE) - uneven;
         (first..to).position(|place| self.median_lead_in_paces(first, place, pace) >= end).unwrap_or(0)
@@ -196,13 +197,13 @@ impl TrainSettler {
         median(&all)
     }
 
-    fn settle_from_steady_part(&self, part: &SteadyTrainPart) -> SettledTrains {
+    fn build_settled_trains(&self, part: &SteadyTrainPart) -> SettledTrains {
         let bits = f64::from(self.shape.length) * 8e9;
         let SteadyTrainPart { hidden, pace, uneven } = *part;
         // A quarter more primers than needed are used: the distance after the last hidden one may be half
         // hidden, a bucket refills while a slower train leaves, and uneven distances hide its end.
         let primers = hidden + 1 + hidden.div_ceil(4) + whole_frames(uneven);
-        let primers = small_count(primers).min(self.shape.longest.saturating_sub(MEASURED_PROBES));
+        let primers = small_count(primers).min(self.shape.longest.saturating_sub(PROBES_AFTER_PRIMERS));
         SettledTrains {
             primers,
             hidden: small_count(hidden),
@@ -213,8 +214,8 @@ impl TrainSettler {
         }
     }
 
-    /// Makes the answer for a path that did not spread the second half of its trains.
-    fn not_spread_reason(&self, half: usize) -> NoEstimateReason {
+    /// Makes the answer for a path that did not spread the second half of the settling trains.
+    fn build_not_spread_reason(&self, half: usize) -> NoEstimateReason {
         let last = self.shape.longest.saturating_sub(1);
         let into = self.departure_offset(last) / f64::from(last.max(1));
         // Probes that arrived closer together than they left were held up together, which says nothing about
@@ -251,7 +252,7 @@ impl TrainSettler {
 
     /// The median distance between neighbouring probes at each index, up to the first index at which most trains have
     /// no stamp.
-    fn neighbour_distances(&self, stamp: impl Fn(&PassedProbe) -> Option<u64>) -> Vec<f64> {
+    fn neighbour_distances(&self, stamp: impl Fn(&TrainProbeTimes) -> Option<u64>) -> Vec<f64> {
         let mut distances = Vec::new();
         for place in 0..self.shape.longest as usize - 1 {
             let all: Vec<_> = self
@@ -262,7 +263,7 @@ impl TrainSettler {
                 })
                 .collect();
             // The median of fewer than half of the trains would be chance.
-            if all.len() <= WANTED_TRAINS / 2 {
+            if all.len() <= SETTLING_TRAIN_COUNT / 2 {
                 break;
             }
             distances.push(median(&all));
@@ -276,7 +277,7 @@ impl TrainSettler {
         median(&all)
     }
 
-    /// The median over all trains of their mean distance at arrival, from index `from` on.
+    /// The median over all trains of the mean distance at arrival from index `from` on; `None` unless it is positive.
     fn median_gap_from(&self, from: usize) -> Option<f64> {
         let all: Vec<_> = self.trains.iter().filter_map(|train| mean_gap(train.get(from..)?)).collect();
         (!all.is_empty()).then(|| median(&all)).filter(|gap| *gap > 0.0)
@@ -284,7 +285,7 @@ impl TrainSettler {
 }
 
 /// Factor by which a part of a train took longer to arrive than to leave, up to its first lost probe.
-fn train_widening(probes: &[PassedProbe]) -> Option<f64> {
+fn train_widening(probes: &[TrainProbeTimes]) -> Option<f64> {
     // Only up to the first lost probe: whether that probe used time of the link is unknown.
     let here: Vec<_> = probes.iter().map_while(|probe| Some((probe.left?, probe.came?))).collect();
     let ((first_left, first_came), (last_left, last_came)) =
@@ -295,7 +296,7 @@ fn train_widening(probes: &[PassedProbe]) -> Option<f64> {
 
 /// The rate at which a path carried probes, without the bytes that a bucket may have passed at once. The
 /// first probe may have arrived earlier than its stamp, by up to the largest distance.
-fn rate_without_bucket(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64> {
+fn rate_without_bucket(probes: &[TrainProbeTimes], bucket_bytes: u64) -> Option<f64> {
     let came: Vec<_> = probes.iter().map_while(|probe| probe.came).collect();
     let bits: f64 = probes.iter().take(came.len()).skip(1).map(|probe| f64::from(probe.length) * 8.0).sum();
     let largest = came.windows(2).map(|two| difference_ns(two[0], two[1])).fold(0.0, f64::max);
@@ -305,7 +306,7 @@ fn rate_without_bucket(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64>
 }
 
 /// Number of paces by which the probe at `to` came too early after the one at `from`.
-fn train_lead_in_paces(train: &[PassedProbe], from: usize, to: usize, pace: f64) -> Option<f64> {
+fn train_lead_in_paces(train: &[TrainProbeTimes], from: usize, to: usize, pace: f64) -> Option<f64> {
     let paces = to.checked_sub(from)? as f64;
     Some(paces - difference_ns(train.get(from)?.came?, train.get(to)?.came?) / pace)
 }
@@ -316,7 +317,7 @@ fn whole_frames(frames: f64) -> usize {
 }
 
 /// The mean distance of probes at arrival, up to the first lost one.
-fn mean_gap(probes: &[PassedProbe]) -> Option<f64> {
+fn mean_gap(probes: &[TrainProbeTimes]) -> Option<f64> {
     let came: Vec<_> = probes.iter().map_while(|probe| probe.came).collect();
     let gaps = came.len().checked_sub(1).filter(|gaps| *gaps > 0)?;
     Some(difference_ns(came[0], came[gaps]) / gaps as f64)

@@ -6,7 +6,7 @@
 //!
 //! Invariant: links are first in, first out; no frame overtakes another.
 
-use super::{PassedProbe, RateEstimator, TrainRequest};
+use super::{RateEstimator, TrainProbeTimes, TrainRequest};
 use packetrig_wire::pattern::keyed_mix;
 
 /// Other traffic over one link.
@@ -100,7 +100,7 @@ impl QueuedLink {
         Self { late_ns, ..self }
     }
 
-    /// Time at which a frame that comes at `at` has passed the link; `None` if it is dropped.
+    /// Time at which a frame that arrives at `at` has passed the link; `None` if it is dropped.
     fn pass_frame(&mut self, at: f64, length: u32) -> Option<f64> {
         self.skip_idle(at);
         while let Some((rate, length)) = self.cross.rate_and_length()
@@ -118,7 +118,7 @@ impl QueuedLink {
         self.serve_frame(at, length).map(|through| through + self.delay_ns)
     }
 
-    /// Skips other traffic long before a probe: no probe meets it, and the queue is empty again.
+    /// Skips other traffic long before a probe if the queue is empty again, because it no longer affects the probe.
     fn skip_idle(&mut self, at: f64) {
         let Some((rate, length)) = self.cross.rate_and_length() else { return };
         let remembered = REMEMBERED_FRAMES * f64::from(length) * 8e9 / rate;
@@ -191,7 +191,7 @@ impl StampingReceiver {
             if *at > told {
                 told = *at + self.coalesced_ns + self.stalls.stall_time_before(seed, nth as u64);
             }
-            // A batch is read once its frames are here.
+            // The receiver stamps a batch only after it got the whole batch.
             last = told.max(last + BATCH_GAP_NS);
             *at = last;
         }
@@ -213,7 +213,7 @@ impl MachineStalls {
     }
 }
 
-/// Draws from the even distribution from zero to one.
+/// Draws from the uniform distribution from zero to one.
 fn uniform_share(seed: u64, n: u64) -> f64 {
     (keyed_mix(seed, n) >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -227,7 +227,7 @@ fn draw_exponential_sample(seed: u64, n: u64) -> f64 {
 #[derive(Clone, Debug)]
 pub struct SimulatedPath {
     links: Vec<QueuedLink>,
-    /// Smallest distance of two frames that the sender achieves, in nanoseconds.
+    /// Smallest distance between two frames that the sender can achieve, in nanoseconds.
     pub least_gap_ns: f64,
     /// Extra time of the first probe of a train, until the caches are warm.
     pub cold_ns: f64,
@@ -264,7 +264,7 @@ impl SimulatedPath {
         }
     }
 
-    pub fn send_train(&mut self, ask: &TrainRequest) -> Vec<PassedProbe> {
+    pub fn send_train(&mut self, ask: &TrainRequest) -> Vec<TrainProbeTimes> {
         let departures = self.plan_departures(ask);
         let lengths = ask.probes.iter().map(|probe| probe.length);
         let mut arrivals: Vec<Option<f64>> = departures
@@ -281,7 +281,7 @@ impl SimulatedPath {
         let passed = ask.probes.iter().zip(departures).zip(arrivals);
         let stamped = passed.enumerate().map(|(nth, ((probe, left), came))| {
             let n = 2 * (self.sent + nth as u64);
-            PassedProbe {
+            TrainProbeTimes {
                 kind: probe.kind,
                 length: probe.length,
                 left: Some(whole_ns(left + self.stamp_noise(n))),

@@ -11,8 +11,8 @@
 use super::gaps::{CompleteTrain, mean, quantile, standard_error};
 use super::settle::{TrainSettler, TrainShape, plan_spaced_probes};
 use super::{
-    DiscardedTrains, EstimateQuality, NoEstimateReason, PairEstimator, PairSelection, PassedProbe,
-    RateEstimate, RateEstimator, SettledTrains, TrainRequest, clamp_to_nanos, packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, PairEstimator, PairSelection, RateEstimate,
+    RateEstimator, SettledTrains, TrainProbeTimes, TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
 use packetrig_units::Nanos;
@@ -35,7 +35,7 @@ pub struct SpruceEstimator {
 /// The measurements before the first pair.
 #[derive(Clone, Debug)]
 enum SpruceSetup {
-    /// The capacity is known; the number of primers is not.
+    /// The caller gave the capacity; the settling trains find the number of primers.
     Primers(f64, TrainSettler),
     Capacity(PairEstimator),
 }
@@ -76,13 +76,13 @@ impl SprucePairSetup {
 /// primers have left, and the link is still busy with them.
 const FIRST_PROBE_DELAY_FACTOR: f64 = 1.5;
 
-/// Pairs that measure the capacity, at most.
+/// Maximum number of pairs that measure the capacity.
 const MAX_CAPACITY_PAIRS: usize = 60;
 /// Least number of usable pairs for an answer.
 const MIN_USABLE_PAIRS: usize = 20;
 /// Minimum relative uncertainty of the capacity.
 const MIN_CAPACITY_UNCERTAINTY: f64 = 0.005;
-/// Spruce's limits of its own load: in bit/s, and as a share of the capacity.
+/// Spruce's limits for the load of its own pairs: in bit/s, and as a share of the capacity.
 const MAX_LOAD: f64 = 240_000.0;
 const MAX_LOAD_SHARE: f64 = 0.05;
 
@@ -152,7 +152,7 @@ impl RateEstimator for SpruceEstimator {
         Some(TrainRequest { probes, pause })
     }
 
-    fn add_train(&mut self, train: &[PassedProbe]) {
+    fn add_train(&mut self, train: &[TrainProbeTimes]) {
         let Some(SprucePairSetup { capacity, .. }) = self.pair_setup() else {
             return match &mut self.before {
                 SpruceSetup::Primers(_, settle) => settle.add_train(train),
@@ -165,8 +165,8 @@ impl RateEstimator for SpruceEstimator {
         let sent = whole.departure_gap(first, second);
         let came = whole.arrival_gap(first, second);
         let nominal = self.frame_bits() * 1e9 / capacity;
-        // If the probes left closer together, the second waits for the first; if they left further apart, the
-        // link goes idle in between.
+        // If the probes left closer together than the link needs for one probe, the second waits for the first;
+        // if they left further apart, the link goes idle in between.
         if !(0.8 * nominal..=1.2 * nominal).contains(&sent) {
             self.discarded.unlike += 1;
             return;

@@ -9,11 +9,11 @@
 //! otherwise the range is wider. The ends are uncertain because of the stamps, and because the path may hold
 //! frames back and release them at once.
 
-use super::agreement::spread_range;
+use super::agreement::percentile_10_to_90_width;
 use super::gaps::{CompleteTrain, difference_ns, median};
 use super::settle::{TrainSettler, TrainShape, plan_probes_at_once};
 use super::{
-    DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, RateEstimate, RateEstimator, TrainProbeTimes,
     TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
@@ -24,7 +24,7 @@ struct TrainSample {
     took: f64,
     /// Times from the departure of the train's first probe to the arrivals of its first and its last measured probe.
     waits: [f64; 2],
-    /// Error bound of the time that it took, in nanoseconds.
+    /// Error bound of `took`, in nanoseconds.
     doubt: f64,
 }
 
@@ -41,7 +41,8 @@ impl TrainSample {
 /// The train with the least sum of waits.
 struct LeastDelayedTrain {
     train: TrainSample,
-    /// Excess of its wait over the least waits, or of the waits of the trains that must confirm it over its own.
+    /// The larger of two times, in nanoseconds: how much longer its probes waited than the least waits of all trains,
+    /// and how much longer the probes of the confirming trains waited than its own.
     excess: f64,
 }
 
@@ -55,11 +56,11 @@ pub struct TrainEstimator {
     sent: usize,
 }
 
-/// Uncertainty of a train's dispersion above which trains are made longer.
+/// Relative uncertainty of a train's dispersion above which trains are made longer.
 const MAX_DISPERSION_UNCERTAINTY: f64 = 0.01;
 /// Least number of usable trains for an answer.
 const MIN_USABLE_TRAINS: usize = 5;
-/// Measured probes of the first trains.
+/// Number of measured probes of the first trains; later trains may be longer.
 const FIRST_TRAIN_PROBES: u32 = 10;
 /// Minimum number of trains, the best one included, that must have waited nearly as little as the best one: the
 /// difference may be this share of the time that the train took.
@@ -69,7 +70,7 @@ const CONVERGED_WAIT_SHARE: f64 = 0.04;
 /// with the best one.
 const RATE_AGREEMENT_DISTANCE: f64 = 0.02;
 const MIN_AGREEING_SHARE: f64 = 0.25;
-/// Minimum error of the answer, relative to the rate: a shaper's timers and rounding are not known better.
+/// Minimum error of the answer, relative to the rate. It covers the rounding and the timers of a shaper.
 const MIN_RATE_UNCERTAINTY: f64 = 0.005;
 
 impl TrainEstimator {
@@ -135,7 +136,7 @@ impl RateEstimator for TrainEstimator {
         })
     }
 
-    fn add_train(&mut self, train: &[PassedProbe]) {
+    fn add_train(&mut self, train: &[TrainProbeTimes]) {
         let Some(settled) = self.settle.settling_result().cloned() else {
             return self.settle.add_train(train);
         };
@@ -156,7 +157,7 @@ impl RateEstimator for TrainEstimator {
                 took,
                 waits: [first, last]
                     .map(|nth| difference_ns(train[0].left.unwrap_or(0), train[nth].came.unwrap_or(0))),
-                doubt: whole.gap_uncertainty(first, last) + held_back_time(whole, first),
+                doubt: whole.gap_uncertainty(first, last) + excess_of_largest_gap(whole, first),
             });
             self.lengthen_trains(settled.primers);
         }
@@ -208,7 +209,7 @@ impl RateEstimator for TrainEstimator {
                 trains,
                 used: have,
                 share: near as f64 / have as f64,
-                spread: spread_range(&rates) / best.rate,
+                spread: percentile_10_to_90_width(&rates) / best.rate,
                 stamps: best.relative_uncertainty(),
                 primers: settled.primers,
                 discarded: self.discarded,
@@ -220,7 +221,7 @@ impl RateEstimator for TrainEstimator {
 
 /// Excess of a train's largest distance over the mean. A path that holds probes back and lets several go at once may
 /// have done so at either end of the train.
-fn held_back_time(whole: CompleteTrain<'_>, first: usize) -> f64 {
+fn excess_of_largest_gap(whole: CompleteTrain<'_>, first: usize) -> f64 {
     let gaps = (first..whole.last_index()).map(|nth| whole.arrival_gap(nth, nth + 1));
     let mean = whole.arrival_gap(first, whole.last_index()) / (whole.last_index() - first) as f64;
     (gaps.fold(0.0, f64::max) - mean).max(0.0)

@@ -3,7 +3,7 @@
 use crate::ProbeRecord;
 use crate::header::ProbeHeader;
 
-/// The content of a file with one JSON object per line.
+/// Returns the content of a JSON lines file: the header, then one line per record.
 pub fn encode_json_lines(header: &ProbeHeader, records: &[ProbeRecord]) -> serde_json::Result<Vec<u8>> {
     let mut out = serde_json::to_vec(&serde_json::json!({ "header": header }))?;
     out.push(b'\n');

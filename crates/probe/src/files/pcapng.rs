@@ -1,5 +1,5 @@
-//! pcapng: each frame with its departure time in nanoseconds since 1970, and with its record as a comment. The header is the comment
-//! of the section. Probes that did not leave have their planned time, and their record says so.
+//! pcapng: each frame with its departure time in nanoseconds since 1970, and with its record as a comment. The probe
+//! header is the comment of the section. Probes that did not leave have their planned time, and a flag in their record.
 
 use crate::ProbeRecord;
 use crate::header::ProbeHeader;
@@ -9,7 +9,7 @@ use packetrig_wire::pcap::block::{
     low_32_bits, write_block, write_block_option, write_padded_bytes, write_words,
 };
 
-/// The content of a capture file. `frame` gives the bytes of a record's frame.
+/// Returns the content of a pcapng file. `frame` must write the frame of a record into the vector.
 pub fn encode_pcapng(
     header: &ProbeHeader,
     records: &[ProbeRecord],

@@ -88,7 +88,7 @@ impl AmbiguityReason {
     }
 }
 
-/// The result of a probe.
+/// What happened to a probe in both directions (`Told`), or why this is not certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeVerdict {
@@ -101,7 +101,7 @@ pub enum ProbeVerdict {
 pub(super) struct ReceivedDataSegment {
     pub(super) acknowledgement: u32,
     pub(super) at: u64,
-    /// Its position among all received data segments.
+    /// Its position among all data segments that arrived after the probe.
     pub(super) nth: u32,
 }
 
@@ -167,8 +167,8 @@ impl ProbeEvidence {
         }
     }
 
-    /// Adds a segment without data, which may acknowledge both of ours.
-    pub(super) fn add_bare_segment(&mut self, acknowledgement: u32) {
+    /// Adds a segment without data, which may acknowledge both segments of the probe.
+    pub(super) fn add_segment_without_data(&mut self, acknowledgement: u32) {
         // The server sends this answer only when both of our segments have arrived, in any order.
         self.has_full_ack |= acknowledgement == self.sent[2];
     }
@@ -209,17 +209,17 @@ impl ProbeEvidence {
         }
     }
 
-    /// Returns the verdict if the answers alone suffice.
+    /// Returns the verdict if the answers suffice for it without the server's state.
     pub(super) fn verdict_by_answers(&self) -> Option<ProbeVerdict> {
         let [before, between, behind] = self.sent;
         let [Some(one), Some(other)] = self.answers else { return None };
-        // If both answers acknowledge `d0`, our first segment may have been lost. An acknowledgement of both
-        // segments rules that out.
+        // If both answers acknowledge only the data before our first segment, that segment may have been lost. An
+        // acknowledgement of both segments rules that out.
         let said = (one.acknowledgement, other.acknowledgement);
         let is_plain = said == (between, behind);
         let is_changed = said == (before, before) && self.has_full_ack;
         (!self.is_odd && (is_plain || is_changed))
-            .then(|| self.build_forwarding_verdict(ForwardOutcome::Both(self.forward_order()), 2))
+            .then(|| self.build_certain_verdict(ForwardOutcome::Both(self.forward_order()), 2))
     }
 
     /// Returns the verdict with the server's state: the number that it expects, and the number that it will send next.
@@ -235,12 +235,12 @@ impl ProbeEvidence {
         if self.is_late {
             return ProbeVerdict::Ambiguous(AmbiguityReason::Late);
         }
-        // An answer arrived that the server, by its own state, has not sent.
+        // An answer arrived that the server, according to its own state, has not sent.
         if (count..2).any(|place| self.answers[place].is_some()) {
             return ProbeVerdict::Ambiguous(AmbiguityReason::Contradiction);
         }
-        // `count` answers were sent. Our second segment opens the window for both answers, our first for one: so the number of answers
-        // and the number that the server expects must fit together.
+        // `count` answers were sent. Our second segment opens the window for both answers, our first for one: so the
+        // number of answers must agree with the number that the server expects.
         let forward = match (expects, count) {
             (expects, 2) if expects == behind => ForwardOutcome::Both(self.forward_order()),
             (expects, 1) if expects == between => ForwardOutcome::SecondLost,
@@ -251,10 +251,10 @@ impl ProbeEvidence {
             }
             _ => return ProbeVerdict::Ambiguous(AmbiguityReason::Contradiction),
         };
-        self.build_forwarding_verdict(forward, count as u64)
+        self.build_certain_verdict(forward, count as u64)
     }
 
-    fn build_forwarding_verdict(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
+    fn build_certain_verdict(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
         let heard = [self.answers[0].is_some(), self.answers[1].is_some()];
         ProbeVerdict::Told { forward, reverse: ReverseOutcome { sent, heard, order: self.reverse_order() } }
     }

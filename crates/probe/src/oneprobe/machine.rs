@@ -44,9 +44,9 @@ struct OpenConnection {
     next: u32,
     /// The next sequence number that we expect from the server.
     expected: u32,
-    /// The server may send up to this number while it fills its queue.
+    /// Sequence number up to which the server may send while it fills its queue.
     edge: u32,
-    /// The number up to which the server has our data, and its receive window from this number on.
+    /// The number up to which the server has acknowledged our data. `peer_window` is its receive window from there on.
     acknowledged: u32,
     peer_window: u16,
     /// The smoothed round trip, as in RFC 6298.
@@ -74,7 +74,7 @@ enum OneprobeState {
     Finished,
 }
 
-/// A probe on its way.
+/// A probe that the caller was asked to send and that has no verdict yet.
 #[derive(Clone, Debug)]
 struct PendingProbe {
     number: u32,
@@ -137,7 +137,7 @@ impl OneprobeMachine {
         }
     }
 
-    /// The results so far, and why the series failed, if it did.
+    /// Returns the results so far, and the reason for the failure if the series has failed.
     pub const fn report(&self) -> (&OneprobeReport, Option<OneprobeFailure>) {
         (&self.report, self.failure)
     }
@@ -173,7 +173,7 @@ impl OneprobeMachine {
         match self.state.clone() {
             OneprobeState::Finished => Some(OneprobeStep::Over),
             OneprobeState::Closed { again_at } if now < again_at => Some(OneprobeStep::Wait(again_at)),
-            OneprobeState::Closed { .. } => self.push_syn(now, 0),
+            OneprobeState::Closed { .. } => self.begin_or_retry_connection(now, 0),
             OneprobeState::Connecting { at, tries } => self.retry_connect(now, at, tries),
             OneprobeState::FillingQueue { since, asked_at, quiet_at } => {
                 self.fill_server_queue(now, since, asked_at, quiet_at)
@@ -204,7 +204,7 @@ impl OneprobeMachine {
             flags: flags::ACK | flags::PSH,
             window: clamp_to_u16(window as usize),
             options: Vec::new(),
-            payload: self.request.stream_piece(from, length),
+            payload: self.request.request_bytes_from(from, length),
         }
     }
 
@@ -249,7 +249,7 @@ impl OneprobeMachine {
                 self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::NoWord));
             }
             // If the server's state is unknown, no later segment on this connection can be interpreted.
-            return self.reopen_connection(now, false);
+            return self.close_and_reconnect_later(now, false);
         }
         let tries = tries + 1;
         self.state = match probe {
@@ -280,7 +280,7 @@ impl OneprobeMachine {
         if room.wrapping_sub(self.connection.next) < 2 * length {
             // The server does not read requests fast enough, so its window is too small. A new connection has
             // a new window.
-            return self.reopen_connection(now, false);
+            return self.close_and_reconnect_later(now, false);
         }
         if now + DEPARTURE_LEAD_NS < at {
             return Some(OneprobeStep::Wait(at - DEPARTURE_LEAD_NS));
@@ -350,11 +350,11 @@ impl OneprobeMachine {
     }
 
     /// Continues after a verdict: with this connection if its state is known, otherwise with a new one.
-    fn conclude_probe(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
+    fn record_verdict_and_continue(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
         self.record_verdict(probe, verdict);
         let ProbeVerdict::Told { forward, reverse } = verdict else {
             // An ambiguous probe leaves the server's state unknown.
-            self.reopen_connection(now, verdict == ProbeVerdict::Ambiguous(AmbiguityReason::Ended));
+            self.close_and_reconnect_later(now, verdict == ProbeVerdict::Ambiguous(AmbiguityReason::Ended));
             return;
         };
         // The index of the number that the server expects now. After a lost first segment, the server keeps
@@ -366,7 +366,7 @@ impl OneprobeMachine {
             ForwardOutcome::FirstLost => 3,
         };
         if place > 2 || reverse.lost_segments() > 0 {
-            self.reopen_connection(now, false);
+            self.close_and_reconnect_later(now, false);
             return;
         }
         let connection = &mut self.connection;
@@ -391,7 +391,7 @@ impl OneprobeMachine {
 
     /// Ends this connection; the next one is opened after a pause. After too many connections without a usable probe,
     /// the series fails. `by_server`: the server ended the connection.
-    fn reopen_connection(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
+    fn close_and_reconnect_later(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
         self.push_reset();
         // Only connections without a usable probe count as futile.
         self.futile += u32::from(!self.connection.is_used);

@@ -27,7 +27,7 @@ pub struct DirectionCounts {
     pub lost: u64,
     /// Pairs whose segments both arrived, in a known order.
     pub ordered: u64,
-    /// Pairs of these that arrived in changed order.
+    /// Number of the `ordered` pairs that arrived in changed order.
     pub reordered: u64,
 }
 
@@ -81,7 +81,7 @@ impl TimeSpread {
 pub struct OneprobeReport {
     /// Probes: pairs of segments.
     pub probes: u64,
-    /// Probes with a single explanation.
+    /// Probes with a certain outcome: the received segments have only one explanation.
     pub told: u64,
     /// Ambiguous probes, by reason.
     pub ambiguous: BTreeMap<AmbiguityReason, u64>,
@@ -92,7 +92,7 @@ pub struct OneprobeReport {
     /// Round trips of data, in nanoseconds.
     #[serde(skip)]
     pub round_trips: Vec<u64>,
-    /// Round trips of handshakes, in nanoseconds. The server's kernel answers them, without its program.
+    /// Round trips of handshakes, in nanoseconds. The server's kernel answers a handshake without the web server.
     #[serde(skip)]
     pub handshakes: Vec<u64>,
     /// Connections that were opened.
@@ -110,7 +110,7 @@ impl OneprobeReport {
             ProbeVerdict::Ambiguous(why) => *self.ambiguous.entry(why).or_default() += 1,
             ProbeVerdict::Told { forward, reverse } => {
                 self.told += 1;
-                // A verdict means that both segments left: an unsent pair is ambiguous.
+                // Both segments were sent: the verdict of an unsent pair is `Ambiguous`.
                 self.forward.sent += 2;
                 self.forward.lost += forward.lost_segments();
                 if let ForwardOutcome::Both(order) = forward {

@@ -27,7 +27,7 @@ impl HttpRequest {
     }
 
     /// The `length` bytes of the stream from offset `from` on.
-    pub fn stream_piece(&self, from: u32, length: usize) -> Vec<u8> {
+    pub fn request_bytes_from(&self, from: u32, length: usize) -> Vec<u8> {
         // The stream repeats the request, so only the offset within one request counts.
         let from = from as usize % self.0.len();
         self.0.iter().cycle().skip(from).take(length).copied().collect()
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn pieces_are_of_one_endless_pipeline() {
         let request = HttpRequest::new("example.net", "/a b\r\nX: y", Some("https://lab.example/probes"));
-        let one = String::from_utf8(request.stream_piece(0, request.length())).unwrap();
+        let one = String::from_utf8(request.request_bytes_from(0, request.length())).unwrap();
         assert!(one.starts_with("GET /a%20bX:%20y HTTP/1.1\r\nHost: example.net\r\n"), "{one}");
         assert!(one.contains("(+https://lab.example/probes)") && one.ends_with("\r\n\r\n"));
-        let three = request.stream_piece(0, 3 * request.length());
+        let three = request.request_bytes_from(0, 3 * request.length());
         for from in [0, 1, 17, request.length(), request.length() + 5] {
-            assert_eq!(request.stream_piece(u32::try_from(from).unwrap(), 40), &three[from..from + 40]);
+            assert_eq!(request.request_bytes_from(u32::try_from(from).unwrap(), 40), &three[from..from + 40]);
         }
     }
 }

@@ -458,7 +458,7 @@ fn coalesced_answers_count_as_two() {
     let reverse = ReverseOutcome { sent: 2, heard: [true, true], order: ArrivalOrder::Kept };
     let told = |forward| ProbeVerdict::Told { forward, reverse };
     assert_eq!(evidence.verdict_with_state(100, 6_072), told(ForwardOutcome::FirstLost));
-    evidence.add_bare_segment(700);
+    evidence.add_segment_without_data(700);
     assert_eq!(evidence.verdict_by_answers(), Some(told(ForwardOutcome::Both(ArrivalOrder::Changed))));
     // Cut elsewhere, they are no answers.
     let mut evidence = evidence::ProbeEvidence::new([100, 400, 700], [5_000, 5_536, 6_072]);

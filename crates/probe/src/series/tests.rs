@@ -94,8 +94,8 @@ fn every_probe_is_in_one_account() {
     };
     assert_eq!(counts, expected);
     assert_eq!(counts.sent, counts.answered + counts.refused + counts.lost);
-    assert_eq!(series.count_settled_losses(4), SettledCounts { sent: 4, lost: 1 });
-    assert_eq!(series.count_settled_losses(100), SettledCounts { sent: 9, lost: 5 });
+    assert_eq!(series.count_losses_after_timeout(4), TimedOutCounts { sent: 4, lost: 1 });
+    assert_eq!(series.count_losses_after_timeout(100), TimedOutCounts { sent: 9, lost: 5 });
     let rtt = series.summary().rtt.unwrap();
     // The time of the first probe does not count.
     assert_eq!((rtt.samples, rtt.min_ns, rtt.p50_ns, rtt.max_ns, rtt.bound_ns), (3, 100, 300, 3_000_000, 20));

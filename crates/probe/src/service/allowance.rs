@@ -18,10 +18,10 @@ pub mod work {
     pub const UNSENT_PACKET_COST: u64 = 1;
     /// Units that are refunded for a sent packet.
     pub const SENT_PACKET_REFUND: u64 = MESSAGE_COST;
-    /// Cost of looking up the path to a target, or the user of a port, that is not known yet.
+    /// Cost of looking up the path to a target, or the user of a port, if the service does not know it yet.
     pub const LOOK_UP_COST: u64 = 10;
     /// Number of queued packets that may be searched for one unit.
-    pub const QUEUED_FOR_UNIT: u64 = 64;
+    pub const QUEUED_PACKETS_PER_UNIT: u64 = 64;
 }
 
 /// A bucket of units that refills steadily. Its level may become negative, because the cost of a message is
@@ -35,7 +35,8 @@ pub struct WorkAllowance {
 }
 
 impl WorkAllowance {
-    /// The allowance of one connection: 5000 units/s, and two quotas of refused packets at once.
+    /// The allowance of one connection: 5000 units/s, and at once the units for two full default
+    /// quotas of refused packets.
     const fn for_client() -> Self {
         Self::new(Nanos::from_micros(200), 10_000)
     }
@@ -50,7 +51,7 @@ impl WorkAllowance {
         Self::new(Nanos::from_micros(50), 40_000)
     }
 
-    /// New connections of a user: 100 a second. A unit is a connection.
+    /// The allowance for new connections of a user: 100 a second. Here, a unit is a connection.
     pub const fn for_connections() -> Self {
         Self::new(Nanos::from_millis(10), 200)
     }
@@ -64,13 +65,13 @@ impl WorkAllowance {
         self.full_at = self.full_at.max(now) + self.refill_time(units);
     }
 
-    /// Returns units to the allowance, which never exceeds the whole burst.
+    /// Gives units back to the allowance, which never exceeds its burst.
     pub fn refund_units(&mut self, units: u64) {
         let full_at = self.full_at.as_nanos().saturating_sub(self.refill_time(units).as_u64());
         self.full_at = MonoTime::from_nanos(full_at);
     }
 
-    /// Time until more work may be done; zero means now.
+    /// Returns how long the service must wait until it may do more work; zero means now.
     pub fn needed_pause(&self, now: MonoTime) -> Nanos {
         let used = self.full_at.since(now).as_u64();
         Nanos::new(used.saturating_sub(self.refill_time(self.burst).as_u64()))

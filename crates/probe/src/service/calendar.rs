@@ -1,5 +1,5 @@
-//! Departure times of trains through the outlet, which sends one frame at a time, and the resolution
-//! of clashes between trains.
+//! Departure times of trains through the outlet, and the resolution of clashes between trains. The *outlet* is the
+//! release mechanism that all clients share: it sends one frame at a time.
 //!
 //! If trains clash, these rules apply in this order: the train with higher priority keeps its time; then the
 //! train of the user with less recent traffic; then the train of the client with less recent traffic; then
@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 
 /// Time that the outlet needs for a frame; no other frame can leave during it. A system call that sends a
 /// frame takes 5 to 15 us.
-const OUTLET_TIME_PER_FRAME: Nanos = Nanos::from_micros(15);
+const SEND_TIME_PER_FRAME: Nanos = Nanos::from_micros(15);
 /// If two frames of a train are closer together than this, no frame of another train leaves between them.
 const TRAIN_JOIN_DISTANCE: Nanos = Nanos::from_micros(200);
 /// Maximum number of departure times that are tried for a train. If none of them is free, the train is
 /// refused because of the clash.
 const MAX_TRIES: usize = 1_000;
 
-/// The order in which trains choose their time.
+/// Rank of a train: trains choose their departure times in the order of this rank, the smallest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrainPriority {
     pub priority: Reverse<u8>,
@@ -37,16 +37,16 @@ pub struct TrainPriority {
 
 /// A time span in which the outlet sends frames of one train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct OutletSpan {
+struct TrainTimeSpan {
     from: MonoTime,
     until: MonoTime,
 }
 
-/// A time at which a train can leave.
+/// A departure time at which a train meets no other train.
 #[derive(Debug)]
 pub struct FreeDepartureTime {
-    /// Time spans of its frames, as they are due.
-    spans: Vec<OutletSpan>,
+    /// Time spans of the train's frames if it left when it is due; `delay` moves all of them.
+    spans: Vec<TrainTimeSpan>,
     delay: Nanos,
 }
 
@@ -84,16 +84,17 @@ impl ReleaseCalendar {
         }
     }
 
-    /// Finds the first time from `earliest` on at which all frames of a train can leave with their distances; `None` if
-    /// that is more than `latest` after the train is due. `due` contains the due times of the frames in order. Nothing
-    /// is reserved, so that a train that its target's limits refuse takes no time from other trains.
+    /// Finds the first time from `earliest` on at which all frames of a train can leave with their distances. `due`
+    /// contains the due times of the frames in order. `None` if the time would be more than `latest` after the train is
+    /// due, or after too many clashes. Nothing is reserved, so that a train that its target's limits refuse takes no
+    /// time from other trains.
     pub fn find_free_departure(
         &self,
         due: &[MonoTime],
         earliest: MonoTime,
         latest: Option<Nanos>,
     ) -> Option<FreeDepartureTime> {
-        let spans = self.outlet_spans(due);
+        let spans = self.group_train_into_spans(due);
         let mut delay = earliest.since(*due.first()?);
         // The number of tries is limited, because a client could fill the calendar so that every try meets
         // another train.
@@ -101,7 +102,7 @@ impl ReleaseCalendar {
             if latest.is_some_and(|latest| delay > latest) {
                 return None;
             }
-            let Some(more) = spans.iter().find_map(|span| self.delay_past_clash(*span, delay)) else {
+            let Some(more) = spans.iter().find_map(|span| self.compute_delay_past_clash(*span, delay)) else {
                 return Some(FreeDepartureTime { spans, delay });
             };
             // After one reserved span, the train may meet the next one.
@@ -110,25 +111,26 @@ impl ReleaseCalendar {
         None
     }
 
-    /// Reserves a time that was found since the last reservation.
+    /// Reserves a time. The caller must have found it after the last reservation; otherwise it may be taken.
     pub fn reserve_departure_time(&mut self, time: FreeDepartureTime) {
         let FreeDepartureTime { spans, delay } = time;
         self.reserved.extend(spans.into_iter().map(|span| (span.from + delay, span.until + delay)));
     }
 
     /// Divides a train into the time spans that must be free of other trains.
-    fn outlet_spans(&self, due: &[MonoTime]) -> Vec<OutletSpan> {
+    fn group_train_into_spans(&self, due: &[MonoTime]) -> Vec<TrainTimeSpan> {
         let groups = due.chunk_by(|one, next| next.since(*one) < self.together);
         groups
             .filter_map(|group| {
-                Some(OutletSpan { from: *group.first()?, until: *group.last()? + OUTLET_TIME_PER_FRAME })
+                Some(TrainTimeSpan { from: *group.first()?, until: *group.last()? + SEND_TIME_PER_FRAME })
             })
             .collect()
     }
 
-    /// The delay that moves a span past the last reserved span that it overlaps; `None` if it overlaps none.
-    fn delay_past_clash(&self, span: OutletSpan, later: Nanos) -> Option<Nanos> {
-        let OutletSpan { from, until } = span;
+    /// Extra delay that moves a span, already `later` than due, past the last reserved span that it overlaps; `None`
+    /// if it overlaps none.
+    fn compute_delay_past_clash(&self, span: TrainTimeSpan, later: Nanos) -> Option<Nanos> {
+        let TrainTimeSpan { from, until } = span;
         // Reserved spans do not overlap, so the last one that begins before the end of this one ends last.
         let (_, reserved_until) = self.reserved.range(..until + later).next_back()?;
         let more = reserved_until.since(from + later);
@@ -248,7 +250,7 @@ mod tests {
                     for frame in &due {
                         let frame = *frame + later;
                         let apart = frame.since(*other).max(other.since(frame));
-                        prop_assert!(apart >= OUTLET_TIME_PER_FRAME, "{apart}");
+                        prop_assert!(apart >= SEND_TIME_PER_FRAME, "{apart}");
                     }
                 }
                 sent.extend(due.iter().map(|frame| *frame + later));

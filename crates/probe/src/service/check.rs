@@ -1,4 +1,5 @@
-//! Checks packets of other programs: only packets that a host may send as a probe, from its own address, pass.
+//! Checks the form of packets of other programs: only packets that a host may send as a probe pass. The caller checks
+//! whether the source address belongs to this machine, and whether the target may be probed.
 //!
 //! Allowed are echo and timestamp requests of ICMP, echo requests of ICMPv6, TCP and UDP, in IP packets without options, extension
 //! headers and fragments. All other packets could affect other hosts than the target: source routes and tunnels lead past it;
@@ -65,7 +66,8 @@ impl RequestMark {
         Self::new(kind, u16::from_be_bytes([first, second]), u16::from_be_bytes([high, low]))
     }
 
-    /// Computes the mark of the echo request of a reply: it has the same identifier, sequence and payload.
+    /// Computes the mark of the echo request that this reply answers: both have the same identifier, sequence number
+    /// and payload. `None` if `reply` is not an echo reply.
     pub fn from_reply(reply: &ProbeAnswer<'_>) -> Option<Self> {
         let AnswerContent::Echo { identifier, sequence, payload } = reply.content else { return None };
         let (protocol, kind) = if reply.to.is_ipv4() {
@@ -106,7 +108,7 @@ pub struct FrameMacs {
     pub from: [u8; 6],
 }
 
-/// A packet that may not be sent, because of its form.
+/// Error of the check: the form of the packet is wrong or not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedPacket {
     /// Offset of the first wrong field, from the start of the checked frame or packet.
@@ -117,7 +119,7 @@ const fn malformed_at_byte(byte: usize) -> MalformedPacket {
     MalformedPacket { byte }
 }
 
-/// Checks a frame without FCS, which may be padded.
+/// Checks an Ethernet frame without FCS. There may be padding after its IP packet.
 pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEndpoints), MalformedPacket> {
     let (header, packet) = frame.split_at_checked(ETHERNET).ok_or(malformed_at_byte(0))?;
     let (to, rest) = header.split_first_chunk().ok_or(malformed_at_byte(0))?;
@@ -133,7 +135,7 @@ pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEndpoints), Malform
     }
 }
 
-/// Checks an IP packet.
+/// Checks an IP packet without padding.
 pub fn check_packet(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket> {
     let ends = check_padded_packet(packet)?;
     let length = if ends.source.is_ipv4() { IPV4_LENGTH } else { IPV6_LENGTH };
@@ -165,7 +167,7 @@ fn check_ipv4(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket> {
     let flow = match header[9] {
         PROTOCOL_ICMP => check_icmp(carried, &[ECHO_REQUEST, TIMESTAMP_REQUEST]).map_err(|byte| IPV4 + byte),
         protocol => check_transport(protocol, carried).map_err(|wrong| {
-            if wrong == WrongTransport::Protocol { IPV4_PROTOCOL } else { IPV4 + wrong.wrong_byte() }
+            if wrong == TransportFault::Protocol { IPV4_PROTOCOL } else { IPV4 + wrong.wrong_byte() }
         }),
     };
     let source = IpAddr::from([header[12], header[13], header[14], header[15]]);
@@ -182,7 +184,7 @@ fn check_ipv6(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket> {
     let flow = match header[6] {
         PROTOCOL_ICMPV6 => check_icmp(carried, &[ECHO_REQUEST_V6]).map_err(|byte| IPV6 + byte),
         protocol => check_transport(protocol, carried).map_err(|wrong| {
-            if wrong == WrongTransport::Protocol { IPV6_PROTOCOL } else { IPV6 + wrong.wrong_byte() }
+            if wrong == TransportFault::Protocol { IPV6_PROTOCOL } else { IPV6 + wrong.wrong_byte() }
         }),
     };
     let [source, target] = [8, 24].map(|at| packet.get(at..).and_then(|rest| rest.first_chunk::<16>()));
@@ -210,17 +212,17 @@ fn check_icmp(carried: &[u8], requests: &[u8]) -> Result<PacketFlow, usize> {
     Ok(PacketFlow::Icmp { identifier: u16::from_be_bytes([header[4], header[5]]) })
 }
 
-/// Fault of a TCP segment or a datagram.
+/// What is wrong with a TCP segment or a UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WrongTransport {
-    /// The packet is neither of them.
+enum TransportFault {
+    /// The packet is neither TCP nor UDP.
     Protocol,
     TooShort,
-    /// The length in the header of UDP.
+    /// The length in the UDP header is wrong.
     Length,
 }
 
-impl WrongTransport {
+impl TransportFault {
     /// Offset of the first wrong field in the segment or datagram.
     const fn wrong_byte(self) -> usize {
         match self {
@@ -230,14 +232,14 @@ impl WrongTransport {
     }
 }
 
-fn check_transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, WrongTransport> {
+fn check_transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, TransportFault> {
     let shortest = match protocol {
         PROTOCOL_UDP => UDP,
         PROTOCOL_TCP => TCP,
-        _ => return Err(WrongTransport::Protocol),
+        _ => return Err(TransportFault::Protocol),
     };
     let ports = carried.first_chunk::<4>().filter(|_| carried.len() >= shortest);
-    let ports = ports.ok_or(WrongTransport::TooShort)?;
+    let ports = ports.ok_or(TransportFault::TooShort)?;
     let own_port = u16::from_be_bytes([ports[0], ports[1]]);
     let target_port = u16::from_be_bytes([ports[2], ports[3]]);
     // TCP has no length field: the remaining bytes of the packet are the segment.
@@ -249,7 +251,7 @@ fn check_transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, WrongTran
     if length == Some(carried.len()) {
         Ok(PacketFlow::Udp { own_port, target_port })
     } else {
-        Err(WrongTransport::Length)
+        Err(TransportFault::Length)
     }
 }
 

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Half-life of the usage of a client or a user.
+/// Half-life of the number of frames that count as recently sent, of a client or a user.
 const USAGE_HALF_LIFE: Nanos = Nanos::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +25,7 @@ pub struct ClientQuota {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedPacket {
-    /// The client's number for it.
+    /// Number that the client chose for the packet.
     pub cookie: u64,
     pub due: MonoTime,
     pub ends: PacketEndpoints,
@@ -40,7 +40,7 @@ pub struct QueuedTrain {
     /// User number of the client's process.
     pub user: u32,
     pub batch: u64,
-    /// The client's number for it; 0: a single packet.
+    /// Number that the client chose for the train; 0 for a single packet.
     pub train: u32,
     pub target: PermittedTarget,
     /// Largest allowed lateness of a packet; `None` for any.
@@ -50,7 +50,7 @@ pub struct QueuedTrain {
 }
 
 impl QueuedTrain {
-    /// Due time of its first packet.
+    /// Due time of the first packet.
     pub fn earliest_due_time(&self) -> MonoTime {
         self.packets.first().map(|packet| packet.due).unwrap_or_default()
     }
@@ -59,7 +59,7 @@ impl QueuedTrain {
         self.packets.iter().map(|packet| packet.frame.len() as u64).sum()
     }
 
-    /// Returns whether it belongs to this batch (0: any) and train (0: any).
+    /// Returns whether the train belongs to this batch (0: any) and has this number (0: any).
     const fn matches_batch_and_train(&self, batch: u64, train: u32) -> bool {
         (batch == 0 || self.batch == batch) && (train == 0 || self.train == train)
     }
@@ -94,7 +94,7 @@ struct RecentUsage {
 }
 
 impl RecentUsage {
-    fn recent_frames_at(&mut self, now: MonoTime) -> u64 {
+    fn decay_and_get_frames(&mut self, now: MonoTime) -> u64 {
         // Usage is halved only when it is read, so idle clients cost no work.
         let past = now.since(self.reckoned_at).as_u64();
         let halvings = past / USAGE_HALF_LIFE.as_u64();
@@ -107,7 +107,7 @@ impl RecentUsage {
     }
 
     fn add_frames(&mut self, frames: u64, now: MonoTime) {
-        let known = self.recent_frames_at(now);
+        let known = self.decay_and_get_frames(now);
         if known == 0 {
             // The first half-life begins with the usage itself.
             self.reckoned_at = now;
@@ -147,7 +147,7 @@ impl ReleaseQueue {
         }
     }
 
-    /// Packets of a client in the queue.
+    /// Number of a client's packets in the queue; zero for an unknown client.
     pub fn queued_packets(&self, client: ClientId) -> u32 {
         self.clients.get(&client).map_or(0, |queue| queue.packets)
     }
@@ -172,8 +172,8 @@ impl ReleaseQueue {
         Ok(())
     }
 
-    /// Removes trains of a client from the queue: of one batch or of all batches (0), one train or all trains
-    /// (0). Returns the removed trains.
+    /// Removes trains of a client from the queue: those of one batch, or of all batches if `batch` is 0; and only
+    /// the train of one number, or all if `train` is 0. Returns the removed trains.
     pub fn cancel_trains(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
         self.remove_matching_trains(client, |waiting| waiting.matches_batch_and_train(batch, train))
     }
@@ -209,7 +209,7 @@ impl ReleaseQueue {
         trains
     }
 
-    /// Due time of the next packet.
+    /// Due time of the train that is due first; `None` if the queue is empty.
     pub fn next_due_time(&self) -> Option<MonoTime> {
         self.order.first_key_value().map(|((due, _), _)| *due)
     }
@@ -230,8 +230,11 @@ impl ReleaseQueue {
             let (due, order) = place;
             let rank = TrainPriority {
                 priority: Reverse(queue.priority),
-                usage_of_user: self.users.get_mut(&queue.user).map_or(0, |usage| usage.recent_frames_at(now)),
-                usage: queue.usage.recent_frames_at(now),
+                usage_of_user: self
+                    .users
+                    .get_mut(&queue.user)
+                    .map_or(0, |usage| usage.decay_and_get_frames(now)),
+                usage: queue.usage.decay_and_get_frames(now),
                 due,
                 order,
             };
@@ -357,12 +360,13 @@ mod tests {
     fn usage_halves_however_often_it_is_read() {
         let mut usage = RecentUsage::default();
         usage.add_frames(64, at(700_000));
-        let frames = [1_100_000, 1_500_000, 1_900_000, 2_300_000].map(|us| usage.recent_frames_at(at(us)));
+        let frames =
+            [1_100_000, 1_500_000, 1_900_000, 2_300_000].map(|us| usage.decay_and_get_frames(at(us)));
         assert_eq!(frames, [64, 32, 16, 8]);
         // What comes after a pause is not halved at once.
-        assert_eq!(usage.recent_frames_at(at(9_900_000)), 0);
+        assert_eq!(usage.decay_and_get_frames(at(9_900_000)), 0);
         usage.add_frames(64, at(10_100_000));
-        assert_eq!(usage.recent_frames_at(at(10_500_000)), 64);
+        assert_eq!(usage.decay_and_get_frames(at(10_500_000)), 64);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! programs gives a user no advantage. A client may also use the unused shares of other users, as long as at
 //! least half of the burst is left for them.
 //!
-//! The total number of probes to a target is a limit of each user. It holds as long as the service runs,
-//! whether the user's clients stay connected or not.
+//! The limit for the total number of probes to a target applies to each user separately. It holds as long as the
+//! service runs, whether the user's clients stay connected or not.
 //!
 //! Invariant: all clients together never exceed the limits of the target.
 
@@ -72,8 +72,9 @@ pub struct TargetShares {
 }
 
 impl TargetShares {
-    /// Charges the frames of a train, of these lengths, to the limits of the target, the user and the client. All are charged at the
-    /// departure of the first one, because a train is a burst. If the train is refused, no limit is charged.
+    /// Charges the frames of a train, of these lengths, to the limits of the target, the user and the client.
+    /// All frames are charged at the departure time of the first one, because a train is a burst. A refused
+    /// train is not charged.
     pub fn deduct_train(
         &mut self,
         client: ProbingClient,
@@ -106,8 +107,8 @@ impl TargetShares {
         Ok(())
     }
 
-    /// Returns whether the target is known, or there is room for one more target of this client and its user.
-    /// If the user has too many targets, idle ones are forgotten first.
+    /// Returns whether the client and its user probe this target already, or may probe one more target. If the user has
+    /// too many targets, idle ones are forgotten first.
     fn make_room_for_target(&mut self, client: ProbingClient, target: IpAddr, now: MonoTime) -> bool {
         let has_client_room = self
             .of_clients
@@ -129,13 +130,13 @@ impl TargetShares {
         !self.is_user_full(client.user, target)
     }
 
-    /// True if a user probes as many targets as allowed, and not this one.
+    /// True if a user probes as many targets as allowed, and `target` is not one of them.
     fn is_user_full(&self, user: u32, target: IpAddr) -> bool {
         let targets = self.of_users.get(&user);
         targets.is_some_and(|targets| targets.len() >= MAX_TARGETS_AT_A_TIME && !targets.contains(&target))
     }
 
-    /// Forgets a client and its shares of all targets. The total that its user has sent stays known.
+    /// Forgets a client and its shares of all targets. The totals that its user has sent still count.
     pub fn remove_client(&mut self, client: ClientId) {
         let targets = self.of_clients.remove(&client).unwrap_or_default();
         for target in targets {
@@ -152,8 +153,8 @@ impl TargetShares {
         self.targets.retain(|target, shared| {
             shared.clients.retain(|_, share| share.is_active(now));
             let are_buckets_full = shared.budget.are_buckets_full(now);
-            // After a user is gone, its share stays until the target's budget is full again. Otherwise other
-            // users would pay for its debt.
+            // After a user is gone, its share stays until the target's budget is full again. Otherwise the user could
+            // come back with a full share, at the cost of the other users.
             shared.users.retain(|user, share| {
                 let is_kept = share.is_active(now) || !are_buckets_full;
                 if !is_kept && let Some(targets) = of_users.get_mut(user) {
@@ -174,7 +175,8 @@ impl SharedTarget {
         lengths: &[u32],
         at: MonoTime,
     ) -> Result<(), BudgetExceeded> {
-        // A budget needs times that do not decrease, and another client may have taken its train ahead of time.
+        // A budget needs times that do not decrease, and a train of another client may have been
+        // charged for a later time.
         let at = at.max(self.taken_at);
         // The limits of the target hold whatever the shares are, so they are checked first.
         let all = budget_after(&self.budget, lengths, at)?;
@@ -192,10 +194,10 @@ impl SharedTarget {
         // A train beyond its own share must leave half of the burst: that of its user's share, or that of the
         // whole target.
         if user_after.is_err() {
-            budget_after(&with_half_burst(&self.budget, limits), lengths, at)?;
+            budget_after(&budget_with_half_burst(&self.budget, limits), lengths, at)?;
         } else if own_after.is_err() {
-            budget_after(&with_half_burst(&user, of_user), lengths, at)
-                .or_else(|_| budget_after(&with_half_burst(&self.budget, limits), lengths, at))?;
+            budget_after(&budget_with_half_burst(&user, of_user), lengths, at)
+                .or_else(|_| budget_after(&budget_with_half_burst(&self.budget, limits), lengths, at))?;
         }
         // A share that is used up is not charged further, because those frames used capacity that other users
         // left.
@@ -212,7 +214,7 @@ fn budget_with_share(used: Option<&LimitShareUsage>, share: TargetLimits) -> Pro
     used.map_or_else(|| ProbeBudget::new(share), |used| used.budget.clone().with_limits(share))
 }
 
-fn with_half_burst(budget: &ProbeBudget, limits: TargetLimits) -> ProbeBudget {
+fn budget_with_half_burst(budget: &ProbeBudget, limits: TargetLimits) -> ProbeBudget {
     budget.clone().with_limits(TargetLimits { burst: limits.burst / 2, ..limits })
 }
 

@@ -8,7 +8,7 @@
 //! Invariant: delays are computed only with a relation that both ends state or that the exchanges prove, and
 //! their bound includes the error of the relation.
 
-use super::sender::SessionFacts;
+use super::sender::StampSessionFacts;
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp};
 use crate::series::{MeasuredTime, SeriesTimes, summarize_times, time_between};
 use packetrig_stats::clock::ClockFit;
@@ -25,7 +25,7 @@ pub enum NoDelayReason {
     ThisClock,
     /// The reflector does not report that its clock follows UTC.
     FarClock,
-    /// No answer arrived with which the clocks could be compared.
+    /// No answer arrived whose timestamps can be used to compare the clocks.
     NothingCompared,
 }
 
@@ -36,7 +36,9 @@ impl NoDelayReason {
                 "the error bound of this machine's clock is unknown; state it with --clock-bound"
             }
             Self::FarClock => "the reflector does not report that its clock follows UTC",
-            Self::NothingCompared => "no answer came back to compare the clocks with",
+            Self::NothingCompared => {
+                "no answer with usable timestamps came back, so the clocks cannot be compared"
+            }
         }
     }
 }
@@ -70,19 +72,19 @@ pub struct OwnClock {
     pub error_ns: Option<u64>,
 }
 
-/// Converts times of the reflector to our clock.
+/// How the reflector's clock is related to ours. Converts times of the reflector to our clock.
 #[derive(Clone, Debug)]
 pub enum ClockRelation {
     /// Both clocks follow UTC, as both ends state.
     Utc(OwnClock),
     /// Computed from the session's own exchanges, see [`compare_clocks`].
-    Exchanges(Vec<ComparedClocks>),
+    Exchanges(Vec<ClockFitOfBlock>),
 }
 
 /// The relation of the clocks during a part of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ComparedClocks {
-    /// The first of these probes.
+pub struct ClockFitOfBlock {
+    /// Number of the first probe in this part of the session.
     pub from: u32,
     /// Our monotonic clock against the reflector's.
     pub fit: ClockFit,
@@ -95,21 +97,21 @@ const EXCHANGES_PER_BLOCK: usize = 512;
 /// do not suffice for a relation are left out.
 pub fn compare_clocks(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
     let fours: Vec<_> =
-        records.iter().filter_map(|record| FourStamps::from_record(record, follow_ups)).collect();
+        records.iter().filter_map(|record| RoundTripTimestamps::from_record(record, follow_ups)).collect();
     ClockRelation::Exchanges(fours.chunks(EXCHANGES_PER_BLOCK).filter_map(compare_clocks_in_block).collect())
 }
 
-fn compare_clocks_in_block(block: &[FourStamps]) -> Option<ComparedClocks> {
+fn compare_clocks_in_block(block: &[RoundTripTimestamps]) -> Option<ClockFitOfBlock> {
     let mut comparison = ClockComparison::default();
     for four in block {
         comparison.add_exchange(&four.to_exchange());
     }
     let doubts = block.iter().map(|four| four.arrived.bound().max(four.departed.bound()));
     let mut fit = comparison.fit_clock()?;
-    // `FourStamps::to_exchange` uses the middles of the far stamps, so the largest error of these stamps is
+    // `RoundTripTimestamps::to_exchange` uses the middles of the far stamps, so the largest error of these stamps is
     // added.
     fit.bound += Nanos::new(doubts.max()?);
-    Some(ComparedClocks { from: block.first()?.number, fit })
+    Some(ClockFitOfBlock { from: block.first()?.number, fit })
 }
 
 impl ClockRelation {
@@ -120,8 +122,8 @@ impl ClockRelation {
         }
     }
 
-    /// Returns the reason why the relation does not suffice for delays.
-    fn delay_obstacle(&self, told: &SessionFacts) -> Option<NoDelayReason> {
+    /// Returns the reason why the relation does not suffice for delays; `None` if it suffices.
+    fn find_no_delay_reason(&self, told: &StampSessionFacts) -> Option<NoDelayReason> {
         match self {
             Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelayReason::ThisClock),
             Self::Utc(_) if !told.is_far_synchronised => Some(NoDelayReason::FarClock),
@@ -130,7 +132,8 @@ impl ClockRelation {
         }
     }
 
-    /// Converts a far stamp of a probe to our monotonic clock.
+    /// Converts a stamp of the reflector to our monotonic clock; `None` if the relation does not cover probe
+    /// `number`, or if the result is too large.
     fn convert_to_own_clock(&self, number: u32, far: ProbeStamp) -> Option<ProbeStamp> {
         match self {
             Self::Utc(own) => {
@@ -143,7 +146,7 @@ impl ClockRelation {
                 // block with a relation gets no delay.
                 let fit = compared.iter().rev().find(|compared| compared.from <= number)?.fit;
                 let at = MonoTime::from_nanos(far.middle());
-                Some(own_clock_stamp(far, fit.to_local(at), fit.bound_at(at).as_u64()))
+                Some(own_clock_stamp(far, fit.to_node_time(at), fit.bound_at(at).as_u64()))
             }
         }
     }
@@ -158,13 +161,14 @@ fn own_clock_stamp(far: ProbeStamp, at: MonoTime, doubt: u64) -> ProbeStamp {
 pub fn compute_delays(
     records: &[ProbeRecord],
     follow_ups: &BTreeMap<u32, u64>,
-    told: &SessionFacts,
+    told: &StampSessionFacts,
     relation: &ClockRelation,
 ) -> SessionDelays {
-    let no_delay = relation.delay_obstacle(told);
+    let no_delay = relation.find_no_delay_reason(told);
     // The first probe often has to wake up the path, so its times do not count.
     let usual = records.iter().filter(|record| !record.flags.contains(&ProbeFlag::First));
-    let fours: Vec<_> = usual.filter_map(|record| FourStamps::from_record(record, follow_ups)).collect();
+    let fours: Vec<_> =
+        usual.filter_map(|record| RoundTripTimestamps::from_record(record, follow_ups)).collect();
     let there: Vec<_> = fours
         .iter()
         .filter_map(|four| time_between(four.left, relation.convert_to_own_clock(four.number, four.arrived)?))
@@ -175,7 +179,7 @@ pub fn compute_delays(
             time_between(relation.convert_to_own_clock(four.number, four.departed)?, four.answered)
         })
         .collect();
-    let path: Vec<_> = fours.iter().filter_map(FourStamps::path_time).collect();
+    let path: Vec<_> = fours.iter().filter_map(RoundTripTimestamps::round_trip_without_reflector).collect();
     SessionDelays {
         there: direction_delays(&there, no_delay.is_none()),
         back: direction_delays(&back, no_delay.is_none()),
@@ -185,7 +189,7 @@ pub fn compute_delays(
 }
 
 /// The four stamps of a probe and its reflection.
-struct FourStamps {
+struct RoundTripTimestamps {
     /// The number of the probe.
     number: u32,
     left: ProbeStamp,
@@ -194,7 +198,7 @@ struct FourStamps {
     answered: ProbeStamp,
 }
 
-impl FourStamps {
+impl RoundTripTimestamps {
     fn from_record(record: &ProbeRecord, follow_ups: &BTreeMap<u32, u64>) -> Option<Self> {
         let said = record.far_departure?;
         let truer = follow_ups.get(&record.number).map(|at| {
@@ -225,7 +229,7 @@ impl FourStamps {
 
     /// The round trip without the time in the reflector. Both stamps of the reflector are of one clock, so
     /// that clock need not be right.
-    fn path_time(&self) -> Option<MeasuredTime> {
+    fn round_trip_without_reflector(&self) -> Option<MeasuredTime> {
         let whole = time_between(self.left, self.answered)?;
         // If the reflector claims to have answered before the request arrived, its times are not used.
         let inside = i64::try_from(self.departed.middle().checked_sub(self.arrived.middle())?).ok()?;
@@ -274,8 +278,8 @@ mod tests {
         vec![record(0, 0), record(1, 5)]
     }
 
-    fn told(is_far_synchronised: bool) -> SessionFacts {
-        SessionFacts { is_far_synchronised, ..SessionFacts::default() }
+    fn told(is_far_synchronised: bool) -> StampSessionFacts {
+        StampSessionFacts { is_far_synchronised, ..StampSessionFacts::default() }
     }
 
     fn follow_ups() -> BTreeMap<u32, u64> {

@@ -5,9 +5,9 @@
 use super::time::ErrorEstimate;
 use super::{DIGEST_BYTES, SessionKey, read_be16, read_be32, read_be64};
 
-/// Bytes of a packet without digest; TLVs follow.
+/// Bytes of a packet without digest; TLVs may follow.
 pub const UNAUTHENTICATED_PACKET_BYTES: usize = 44;
-/// Bytes of a packet with digest; TLVs follow.
+/// Bytes of a packet with digest; TLVs may follow.
 pub const AUTHENTICATED_PACKET_BYTES: usize = 112;
 /// Number of bytes before the digest, which the digest covers.
 const DIGEST_COVERED_BYTES: usize = AUTHENTICATED_PACKET_BYTES - DIGEST_BYTES;
@@ -41,7 +41,7 @@ pub struct StampReflection {
     pub hops: u8,
 }
 
-/// Length of the part before the TLVs.
+/// Bytes of a packet before its TLVs; a packet with a digest is longer.
 pub const fn base_length(key: Option<&SessionKey>) -> usize {
     if key.is_some() { AUTHENTICATED_PACKET_BYTES } else { UNAUTHENTICATED_PACKET_BYTES }
 }

@@ -5,8 +5,8 @@
 //!
 //! Invariants: a reflection is exactly as long as its request. In authenticated mode, a number that was
 //! reflected before, or is 64 or more below the highest, is not reflected. In any time `t`, no address gets
-//! more than `burst + t / interval` reflections. The last two hold for the 4096 sessions and addresses that the
-//! reflector remembers.
+//! more than `burst + t / interval` reflections. The reflector can guarantee the last two only for the 4096 sessions
+//! and the 4096 addresses that it remembers.
 
 use super::packet::{self, StampReflection, StampRequest};
 use super::time::ErrorEstimate;
@@ -40,7 +40,7 @@ pub struct ReflectorSettings {
     pub synchronised_ns: Option<u64>,
 }
 
-/// A request with the circumstances of its arrival.
+/// A received request: its bytes, addresses, arrival times and IP header fields.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivedRequest<'a> {
     pub bytes: &'a [u8],
@@ -52,9 +52,9 @@ pub struct ArrivedRequest<'a> {
     pub realtime_ns: u64,
     /// Error bound of `realtime_ns`.
     pub bound_ns: u64,
-    /// Its hop limit (TTL), if the kernel reports it.
+    /// Hop limit (TTL) of the request, if the kernel reports it.
     pub hops: Option<u8>,
-    /// Its class of service, if the kernel reports it.
+    /// Traffic class byte (DSCP and ECN) of the request, if the kernel reports it.
     pub class: Option<u8>,
 }
 
@@ -127,7 +127,7 @@ impl ReflectorSession {
 }
 
 /// Removes the [`SESSIONS_FORGOTTEN_AT_ONCE`] oldest entries.
-fn forget_oldest<K, V>(all: &mut HashMap<K, V>, time: impl Fn(&V) -> MonoTime) {
+fn remove_oldest_entries<K, V>(all: &mut HashMap<K, V>, time: impl Fn(&V) -> MonoTime) {
     // The entries are selected in linear time, without sorting. Many entries may have the same time, so
     // `rest` limits how many are removed.
     let mut times: Vec<MonoTime> = all.values().map(&time).collect();
@@ -190,11 +190,12 @@ impl StampReflector {
         // nothing is amplified.
         out.clear();
         out.extend(arrived.bytes);
-        self.answer_tlvs(arrived, &session, from, out);
+        self.fill_reflection_tlvs(arrived, &session, from, out);
         Ok(PreparedReflection { session: name, sequence, reflection })
     }
 
-    /// Time at which the sender's address may use its whole burst again if this request is reflected; `None` if the burst is used up.
+    /// Time at which the sender's address may use its whole burst again if this request is reflected; `None`
+    /// if the burst is used up.
     fn find_refill_time(&self, arrived: &ArrivedRequest<'_>) -> Option<MonoTime> {
         let interval = self.settings.interval;
         let full_at = self.full_at.get(&arrived.from.ip()).map_or(arrived.at, |at| (*at).max(arrived.at));
@@ -236,7 +237,8 @@ impl StampReflector {
         }
     }
 
-    /// Records when a reflection really left. The next reflection of the session carries that time, if its request asks for it.
+    /// Records when a reflection really left. The next reflection of the session contains that time, if its
+    /// request asks for it.
     pub fn record_departure_stamp(&mut self, ready: &PreparedReflection, realtime_ns: u64, method: u8) {
         if let Some(session) = self.sessions.get_mut(&ready.session) {
             let sent = ready.reflection.request.estimate.format.encode_time(realtime_ns);
@@ -247,15 +249,15 @@ impl StampReflector {
     /// Removes the oldest sessions and addresses if there is no room for a new session.
     fn evict_oldest_sessions(&mut self, name: (SocketAddr, u16)) {
         if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(&name) {
-            forget_oldest(&mut self.sessions, |session| session.heard);
+            remove_oldest_entries(&mut self.sessions, |session| session.heard);
         }
         if self.full_at.len() >= MAX_SESSIONS && !self.full_at.contains_key(&name.0.ip()) {
-            forget_oldest(&mut self.full_at, |at| *at);
+            remove_oldest_entries(&mut self.full_at, |at| *at);
         }
     }
 
     /// Fills in the TLVs of the request, in place: lengths stay as they are.
-    fn answer_tlvs(
+    fn fill_reflection_tlvs(
         &self,
         arrived: &ArrivedRequest<'_>,
         session: &ReflectorSession,
@@ -274,12 +276,12 @@ impl StampReflector {
             if !tlv.is_malformed
                 && let Some(value) = out.get_mut(value)
             {
-                self.answer_tlv(arrived, session, tlv.kind, value);
+                self.fill_reflection_tlv(arrived, session, tlv.kind, value);
             }
         }
     }
 
-    fn answer_tlv(
+    fn fill_reflection_tlv(
         &self,
         arrived: &ArrivedRequest<'_>,
         session: &ReflectorSession,

@@ -1,4 +1,4 @@
-//! The near end of a STAMP session, as a probe method.
+//! The sending end of a STAMP session, as a probe method.
 //!
 //! The request contains the planned departure time. The reflector returns it without using it; the true
 //! departure time is in the sender's own record.
@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Parameters of a session.
 #[derive(Clone, Debug)]
-pub struct SessionSettings {
+pub struct StampSenderSettings {
     /// The sender's port, which is reserved, and the reflector's port.
     pub ports: (u16, u16),
     /// Key of the authenticated mode; `None` for the unauthenticated mode.
     pub key: Option<SessionKey>,
     pub format: TimeFormat,
-    /// Number of the session.
+    /// Session identifier that each request carries (SSID; RFC 8972, 3).
     pub number: u16,
     /// Offset of `CLOCK_REALTIME` against the monotonic clock, used to write times.
     pub realtime_offset_ns: i64,
@@ -35,9 +35,10 @@ pub struct SessionSettings {
     pub follow_up: bool,
 }
 
-/// Facts about both directions that the reflections show, besides the stamps.
+/// What the reflections of a session show besides their timestamps, such as the loss of each direction and the quality
+/// of the reflector's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct SessionFacts {
+pub struct StampSessionFacts {
     /// True if the reflections show that the reflector numbers them itself. As long as all requests reach it once and
     /// in order, they do not show it.
     pub is_stateful: bool,
@@ -64,7 +65,7 @@ pub struct InvalidReflections {
     pub shortest_bytes: Option<u64>,
     pub needed_bytes: Option<u64>,
     pub wrong_digest: u64,
-    /// Reflections with a number or a time that was never sent.
+    /// Reflections that repeat a number or a time that no request had.
     pub never_sent: u64,
     pub other_session: u64,
 }
@@ -89,7 +90,7 @@ impl InvalidReflections {
         self.too_short + self.wrong_digest + self.never_sent + self.other_session
     }
 
-    /// The reasons with their counts, for people.
+    /// The reasons with their counts, as text for users; empty if all reflections were used.
     pub fn to_text(&self) -> String {
         let short = self.shortest_bytes.zip(self.needed_bytes).map(|(bytes, needed)| {
             format!(
@@ -111,7 +112,7 @@ impl InvalidReflections {
 #[derive(Debug)]
 pub struct StampSender {
     ends: ProbeFrameEndpoints,
-    session: SessionSettings,
+    session: StampSenderSettings,
     packet: Vec<u8>,
     /// The departure time that was written into each request.
     written: BTreeMap<u32, u64>,
@@ -121,12 +122,12 @@ pub struct StampSender {
     follow_ups: BTreeMap<u32, u64>,
     /// Number of reflections that do not state, with a valid error, that the reflector's clock follows UTC.
     unsynchronised: u64,
-    told: SessionFacts,
+    told: StampSessionFacts,
 }
 
 impl StampSender {
-    pub const fn new(ends: ProbeFrameEndpoints, session: SessionSettings) -> Self {
-        let told = SessionFacts {
+    pub const fn new(ends: ProbeFrameEndpoints, session: StampSenderSettings) -> Self {
+        let told = StampSessionFacts {
             is_stateful: false,
             lost_there: None,
             lost_back: None,
@@ -156,17 +157,18 @@ impl StampSender {
 
     /// Returns the facts that the session shows about both directions; call this at its end. A stateful reflector
     /// numbers its reflections, and these numbers show how many requests reached it.
-    pub fn summarize_session(&self) -> SessionFacts {
-        // A stateless reflector always returns the request's number. A stateful one does the same until a request is lost on the way there.
+    pub fn build_session_facts(&self) -> StampSessionFacts {
+        // A stateless reflector always returns the request's number. A stateful one does the same until
+        // a request is lost, doubled or reordered on the way there.
         let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
         let Some(highest) = self.own.last().filter(|_| is_stateful) else {
-            return SessionFacts { is_stateful, ..self.told };
+            return StampSessionFacts { is_stateful, ..self.told };
         };
         let reached = u64::from(*highest) + 1;
         let back = self.own.len() as u64;
         // A request that was duplicated on the way is reflected twice, with two numbers: it must not hide a lost one.
         let doubled = back.saturating_sub(self.numbers.len() as u64);
-        SessionFacts {
+        StampSessionFacts {
             is_stateful,
             lost_there: Some((self.written.len() as u64 + doubled).saturating_sub(reached)),
             lost_back: Some(reached.saturating_sub(back)),
@@ -178,7 +180,7 @@ impl StampSender {
         at.as_nanos().saturating_add_signed(self.session.realtime_offset_ns)
     }
 
-    fn put_tlvs(&mut self, room: usize) {
+    fn append_request_tlvs(&mut self, room: usize) {
         let key = self.session.key.as_ref();
         let from = packet::base_length(key);
         if self.session.follow_up {
@@ -215,7 +217,7 @@ impl StampSender {
             return None;
         };
         let number = reflection.request.sequence;
-        // The time is compared as well as the number: without the request, a forger must guess both.
+        // The time is compared as well as the number: a forger who has not seen the request must guess both.
         let is_ours = self.written.get(&number) == Some(&reflection.request.sent);
         if !is_ours {
             self.told.invalid.never_sent += 1;
@@ -262,7 +264,8 @@ impl StampSender {
     }
 }
 
-/// A time of the reflector, with the error that it states as the bound.
+/// Makes a stamp from a time of the reflector, with the error that the reflector states as its bound. `None` if the
+/// bits are no valid time.
 fn reflector_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
     let at = estimate.format.decode_time(bits)?;
     // Without an estimate the stamp looks exact, but then `record_peer_times` does not accept UTC as the relation.
@@ -290,7 +293,7 @@ impl ProbeMethod for StampSender {
             session: self.session.number,
         };
         request.write_packet(self.session.key.as_ref(), &mut self.packet);
-        self.put_tlvs((length as usize).saturating_sub(self.ends.header_bytes() + frame::UDP));
+        self.append_request_tlvs((length as usize).saturating_sub(self.ends.header_bytes() + frame::UDP));
         let (own, port) = self.session.ports;
         self.ends.write_udp_frame(own, port, &self.packet, frame);
         // A reflection must contain exactly this time; otherwise it does not belong to this session.

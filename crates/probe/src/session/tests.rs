@@ -215,7 +215,7 @@ fn ends() -> ProbeFrameEndpoints {
 }
 
 fn sender(key: Option<SessionKey>) -> StampSender {
-    let session = sender::SessionSettings {
+    let session = sender::StampSenderSettings {
         ports: (40_000, STAMP_PORT),
         key,
         format: TimeFormat::Ptp,
@@ -260,7 +260,7 @@ fn sender_and_reflector_agree_on_directional_loss() {
             assert!(far.lo <= NOW + 5_000 + u64::from(number) && far.hi >= NOW + 5_000 + u64::from(number));
             replies += 1;
         }
-        let told = sender.summarize_session();
+        let told = sender.build_session_facts();
         assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(2), Some(1)));
         assert_eq!((replies, told.invalid.total()), (7, 0));
         // No reflection reports the departure of the last one, and the departure of the lost one belongs to no probe.
@@ -284,7 +284,7 @@ fn reordering_and_copies_distort_no_directional_loss() {
         let back = reflect(&mut reflector, &requests[number], 5).unwrap();
         assert!(heard(&mut sender, &back).is_some());
     }
-    let told = sender.summarize_session();
+    let told = sender.build_session_facts();
     assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(1), Some(0)));
 }
 
@@ -300,7 +300,7 @@ fn a_reflector_that_begins_anew_does_no_harm() {
             assert!(heard(&mut sender, &back).is_some());
         }
     }
-    let told = sender.summarize_session();
+    let told = sender.build_session_facts();
     assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(5), Some(0)));
 }
 
@@ -318,7 +318,7 @@ fn far_clock_follows_utc_in_every_reflection() {
             let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
             assert!(heard(&mut sender, &back).is_some());
         }
-        sender.summarize_session().is_far_synchronised
+        sender.build_session_facts().is_far_synchronised
     };
     assert!(follows(&[Some(1_000); 2]) && !follows(&[]));
     assert!(!follows(&[None, Some(1_000)]) && !follows(&[Some(1_000), None]));
@@ -375,7 +375,7 @@ fn an_invalid_reflection_says_why() {
     assert_eq!(heard(&mut sender, &other), None);
     other[27] ^= 1;
     assert_eq!(heard(&mut sender, &other), None);
-    let invalid = sender.summarize_session().invalid;
+    let invalid = sender.build_session_facts().invalid;
     assert_eq!((invalid.too_short, invalid.shortest_bytes, invalid.needed_bytes), (2, Some(38), Some(44)));
     assert_eq!((invalid.never_sent, invalid.other_session, invalid.wrong_digest), (1, 1, 0));
     assert!(invalid.to_text().contains("2 too short (38 of the 44 bytes"), "{}", invalid.to_text());
@@ -395,7 +395,7 @@ fn a_tampered_reflection_is_no_reply() {
         tampered[at] ^= 0x10;
         assert_eq!(heard(&mut sender, &tampered), None, "byte {at}");
     }
-    assert_eq!(sender.summarize_session().invalid.total(), back.len() as u64 - 1);
+    assert_eq!(sender.build_session_facts().invalid.total(), back.len() as u64 - 1);
     assert!(heard(&mut sender, &back).is_some());
 }
 

@@ -49,7 +49,7 @@ impl TimeFormat {
 /// The largest error of a clock, as its owner states it (RFC 4656, section 4.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ErrorEstimate {
-    /// True if the owner states that a source of UTC sets the clock.
+    /// True if the owner states that the clock is synchronised to UTC.
     pub is_synchronised: bool,
     pub format: TimeFormat,
     /// The error is `multiplier * 2^(scale - 32)` seconds; with a multiplier of zero there is no estimate.
@@ -58,7 +58,7 @@ pub struct ErrorEstimate {
 }
 
 impl ErrorEstimate {
-    /// The smallest estimate that covers an error.
+    /// The smallest estimate that covers an error; the largest possible one if the error is too large for all.
     pub const fn from_error(error_ns: u64, format: TimeFormat, is_synchronised: bool) -> Self {
         // The estimate is in 2^32nd parts of a second, always rounded up: it may be too large, but never too small.
         let mut parts = ((error_ns as u128) << 32).div_ceil(SECOND as u128);

@@ -14,9 +14,9 @@ pub mod flags {
     /// The reflector does not support this TLV. A sender sets this flag, and a reflector that supports
     /// the TLV clears it.
     pub const UNRECOGNIZED_FLAG: u8 = 0x80;
-    /// Its length does not fit its type.
+    /// The length of the TLV is wrong for its type.
     pub const MALFORMED_FLAG: u8 = 0x40;
-    /// The digest over it is wrong.
+    /// The digest over the TLV is wrong.
     pub const INTEGRITY_FLAG: u8 = 0x20;
 }
 
@@ -80,11 +80,11 @@ impl TlvKind {
 pub struct Tlv<'a> {
     pub flags: u8,
     pub kind: TlvKind,
-    /// Its value, cut off at the end of the packet.
+    /// The value, cut off at the end of the packet if the stated length is too large.
     pub value: &'a [u8],
-    /// Offset of its header from the first TLV.
+    /// Offset of the TLV's header from the first TLV.
     pub at: usize,
-    /// True if the TLV is cut off, or if its length does not fit its type.
+    /// True if the TLV is cut off, or if its length is wrong for its type.
     pub is_malformed: bool,
 }
 
@@ -110,7 +110,7 @@ pub fn read_tlvs(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
     })
 }
 
-/// Adds a TLV as a sender writes it.
+/// Appends a TLV as a sender writes it: flagged as unrecognized until a reflector clears the flag.
 pub fn push_tlv(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
     let length = clamp_to_u16(value.len());
     packet.extend([flags::UNRECOGNIZED_FLAG, kind.number()]);
@@ -118,7 +118,7 @@ pub fn push_tlv(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
     packet.extend(&value[..usize::from(length)]);
 }
 
-/// Adds the digest over the sequence number and the TLVs, which begin at `from`.
+/// Appends an HMAC TLV: the digest over the sequence number and the TLVs, which begin at `from`.
 pub fn push_digest(packet: &mut Vec<u8>, from: usize, key: &SessionKey) {
     let digest = key.compute_digest(&[&packet[..4], &packet[from..]]);
     push_tlv(packet, TlvKind::Hmac, &digest);
@@ -148,7 +148,7 @@ pub fn has_valid_digest(packet: &[u8], from: usize, key: &SessionKey) -> bool {
 /// The value of Follow-Up Telemetry: when an earlier reflection really left (RFC 8972, 4.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowUp {
-    /// Number of that reflection.
+    /// Sequence number of the earlier reflection.
     pub sequence: u32,
     /// Departure time, in the format of the reflection's times.
     pub sent: u64,
@@ -157,7 +157,7 @@ pub struct FollowUp {
 }
 
 impl FollowUp {
-    /// `None` if it is empty, as a sender sends it, or too short.
+    /// Reads a value; `None` if it is too short, or if its time is zero, as in a request.
     pub fn from_value(value: &[u8]) -> Option<Self> {
         let found =
             Self { sequence: read_be32(value, 0)?, sent: read_be64(value, 4)?, method: *value.get(12)? };
@@ -180,7 +180,7 @@ pub struct MeasuredCounts {
     pub sent: u32,
     /// Packets that the reflector had received.
     pub received: u32,
-    /// Packets that it had sent back.
+    /// Packets that the reflector had sent back.
     pub reflected: u32,
 }
 
@@ -205,13 +205,13 @@ impl MeasuredCounts {
 /// The value of Class of Service (RFC 8972, 4.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceClass {
-    /// The code point the sender wants for the reflection.
+    /// The code point (DSCP) that the sender requests for the reflection.
     pub wanted: u8,
-    /// The code point the request arrived with.
+    /// The code point (DSCP) that the request arrived with.
     pub arrived: u8,
     /// The ECN bits of the request.
     pub ecn: u8,
-    /// The reflector did not use the wanted code point.
+    /// True if the reflector did not use the requested code point.
     pub is_refused: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Log levels: the general level, and levels of single crates.
+//! The level filter of the event log: a general level, and levels for single crates.
 
 use std::str::FromStr;
 use tracing::Level;
@@ -11,7 +11,7 @@ pub(super) const OWN_CRATE_PREFIX: &str = "packetrig_";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter {
     level: LevelFilter,
-    /// Levels of single crates. If several entries match, the last one counts.
+    /// Levels of single crates or modules. If several entries match, the last one counts.
     parts: Vec<(String, LevelFilter)>,
 }
 
@@ -30,8 +30,8 @@ impl LogFilter {
     }
 }
 
-/// Returns whether a target belongs to a part: `fleet` includes `fleet_io::agent` and `fleet`
-/// itself, but not `fleetness`.
+/// Returns whether the target of an event belongs to a named part: `fleet` includes `fleet_io::agent` and
+/// `fleet` itself, but not `fleetness`.
 fn is_target_part_of(part: &str, target: &str) -> bool {
     let behind = target.strip_prefix(part);
     behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(['_', ':']))
@@ -41,7 +41,7 @@ impl FromStr for LogFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // If the text names only crates, everything else logs errors only.
+        // If the text names only crates, all other crates log errors only.
         let mut filter = Self { level: LevelFilter::ERROR, parts: Vec::new() };
         for word in text.split(',').map(str::trim) {
             match word.split_once('=') {

@@ -1,4 +1,4 @@
-//! Formats one event as a line.
+//! Formats an event of the log as one line, in text or JSON.
 
 use super::LogReader;
 use super::filter::OWN_CRATE_PREFIX;
@@ -77,7 +77,7 @@ pub(super) fn format_text_line(event: &Event<'_>, at_ns: u64, reader: LogReader)
     format!("{begin}{}: {message}{}\n", crate_of_target(metadata.target()), fields.collect::<String>())
 }
 
-/// Returns whether a value needs no quotes.
+/// Returns whether the text of a value can be written without quotes.
 fn is_plain_word(text: &str) -> bool {
     !text.is_empty() && !text.contains([' ', '"', '='])
 }
@@ -98,13 +98,13 @@ pub(super) fn format_json_line(event: &Event<'_>, at_ns: u64) -> String {
     Value::Object(object).to_string() + "\n"
 }
 
-/// The crate of a target, as in `fleet_io` for `packetrig_fleet_io::agent`.
+/// Returns the crate of a target without our prefix: `fleet_io` for `packetrig_fleet_io::agent`.
 fn crate_of_target(target: &str) -> &str {
     let own = target.strip_prefix(OWN_CRATE_PREFIX).unwrap_or(target);
     own.split(':').next().unwrap_or(own)
 }
 
-/// The syslog priority that the journal reads at the beginning of a line; see `sd-daemon(3)`.
+/// Returns the syslog priority that the journal reads at the beginning of a line; see `sd-daemon(3)`.
 const fn syslog_priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -1,4 +1,4 @@
-//! `--sandbox` and `--user` as typed.
+//! The options `--sandbox` and `--user`.
 
 use clap::{Args, ValueEnum};
 
@@ -10,7 +10,7 @@ pub struct SandboxFlags {
     pub sandbox: SandboxMode,
 }
 
-/// Flags of programs that need no rights after start.
+/// Options of programs that need no rights after their start, so that they can become another user.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sandbox")]
 pub struct UserFlags {

@@ -1,5 +1,5 @@
-//! Needs of a program: the capabilities for its start and those that it keeps, its files and TCP ports, and its class
-//! of system calls. `docs/book/sandbox.md` has the table of all programs.
+//! What a program needs in its sandbox: capabilities at its start and after it, files, TCP ports, and a class of system
+//! calls. `docs/book/sandbox.md` has the table of all programs.
 
 use packetrig_sys::netns;
 use packetrig_sys::sandbox::{self, FileRules, ProcessCapabilities, TcpRules, ThreadClass};
@@ -22,9 +22,9 @@ pub struct ProgramNeeds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserToBecome {
     Named(String),
-    /// A user that owns nothing.
+    /// The user `nobody`, who owns no files.
     Nobody,
-    /// The owner of the directory that is written, so that files stay usable.
+    /// The owner of the directory that the program writes to, so that the owner can use the written files.
     OwnerOf(PathBuf),
     /// Root stays root, for this reason.
     Stay(&'static str),
@@ -42,7 +42,7 @@ pub const RING_CAPABILITIES: ProcessCapabilities = ProcessCapabilities::NET_RAW
     .union_with(ProcessCapabilities::IPC_LOCK)
     .union_with(ProcessCapabilities::SYS_NICE);
 
-pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
+pub fn capabilities_for_ports(ports: &[u16]) -> ProcessCapabilities {
     // 1024 is the usual `net.ipv4.ip_unprivileged_port_start`. Port 0 means a port of the kernel's choice, which the
     // kernel takes from `ip_local_port_range`; the two ranges must not overlap.
     if ports.iter().any(|port| (1..1024).contains(port)) {
@@ -52,17 +52,17 @@ pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
     }
 }
 
-/// Returns the file rules of a rig: these files, and those that every rig reads and writes. Only the network part of
-/// /proc/sys is writable: a process that can write all of it can become root again.
+/// Returns the file rules of a rig: the given files, and the files that every rig reads and writes. Of /proc/sys, only
+/// the network part is writable, because a process that can write all of /proc/sys can become root again.
 pub fn rig_file_rules(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
     let read = read.into_iter().chain([PathBuf::from(netns::NETNS_DIRECTORY)]);
     let settings = ["/proc/sys/net", "/proc/self"].map(PathBuf::from);
     file_rules(read, write.into_iter().chain(settings))
 }
 
-/// Returns the right to use files of other users, if one of these files belongs to another user. Root without
-/// capabilities cannot use them. With this right, root could use all files, but Landlock limits it to these.
-pub fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> ProcessCapabilities {
+/// Returns the capabilities to use files of other users, if this process is root and one of the files belongs to
+/// another user: root without capabilities could not use that file. Landlock still limits the process to its files.
+pub fn capabilities_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> ProcessCapabilities {
     if sandbox::is_root() && paths.any(|path| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0)) {
         ProcessCapabilities::OTHERS_FILES
     } else {

@@ -12,9 +12,9 @@ const LISTEN_KIND: u16 = 4;
 const STATUS_KIND: u16 = 5;
 const TARGET_KIND: u16 = 6;
 
-/// Bytes of the name of a client.
+/// Length of the field for the name of a client, in bytes.
 const CLIENT_NAME_BYTES: usize = 32;
-/// Bytes of a packet in SUBMIT before its own bytes.
+/// Length of the fields of a packet in SUBMIT that precede the bytes of the packet.
 pub(super) const PACKET_HEADER: usize = 32;
 
 /// The clock of a release time, by its number in `clock_gettime`.
@@ -26,7 +26,7 @@ pub enum ReleaseClock {
 }
 
 impl ReleaseClock {
-    // The numbers of <linux/time.h>: a program in C writes the `clockid_t` that it also reads the time with.
+    // The numbers of <linux/time.h>: a program in C can write the same `clockid_t` with which it reads the time.
     const ALL: [(u8, Self); 3] = [(0, Self::Realtime), (1, Self::Monotonic), (11, Self::Tai)];
 
     fn to_number(self) -> u8 {
@@ -81,7 +81,7 @@ impl PacketToRelease {
 pub struct AnswerFilter {
     /// IP protocol of the wanted answers; `None`: any.
     pub protocol: Option<u8>,
-    /// Port of UDP or TCP at this end; `None`: any.
+    /// UDP or TCP port of the client; `None`: any.
     pub own_port: Option<u16>,
     /// Source address of the wanted answers; `None`: any.
     pub from: Option<IpAddr>,
@@ -220,7 +220,7 @@ impl ClientMessage {
             STATUS_KIND => Self::Status { id },
             TARGET_KIND => {
                 let address = Ipv6Addr::from(fields.name_field("address").read_array::<16>()?);
-                // Limits and permits are for the IPv4 address behind `::ffff:a.b.c.d`, as in the source of a packet.
+                // An address `::ffff:a.b.c.d` becomes IPv4, because limits and permits are for IPv4 addresses.
                 Self::Target { id, address: IpAddr::V6(address).to_canonical() }
             }
             _ => {
@@ -244,8 +244,8 @@ fn read_hello(id: u64, fields: &mut FieldReader<'_>) -> Option<ClientMessage> {
     fields.name_field("reserved").skip_reserved(1)?;
     let name = fields.name_field("name").read_text::<CLIENT_NAME_BYTES>()?;
     fields.name_field("reserved");
-    // A later version may use the remaining bytes. Its HELLO is read, so that the service can refuse the version by a
-    // specific error.
+    // A later version may use the remaining bytes. Its HELLO is read, so that the service can refuse the version
+    // by a specific error.
     if version == VERSION {
         fields.skip_reserved(8)?;
     } else {
@@ -260,14 +260,14 @@ fn write_packet(packet: &PacketToRelease, fields: &mut FieldWriter) {
         PacketKind::IpPacket => 2,
     };
     fields.put_u64(packet.cookie).put_u64(packet.release_at).put_u64(packet.latest).put_u32(packet.train);
-    // If the packet is longer than a `u16` can say, the message is too long as well, and the service refuses it.
+    // If the packet is longer than a `u16` can express, the message is too long as well, and the service refuses it.
     fields.put_u16(u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX));
     fields.put_u8(kind).put_u8(packet.clock.to_number()).put_bytes(&packet.bytes).pad_to_alignment();
 }
 
 fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketToRelease>> {
-    // The number of the batch is the `id` of the header, which was named last.
-    // CANCEL uses 0 for all batches, so a batch with this number could not be cancelled alone.
+    // CANCEL uses 0 for all batches, so a batch with this number could not be cancelled alone. The number of the batch
+    // is the `id` of the header, which was named last, so the error names `id`.
     if batch == 0 {
         return None;
     }
@@ -279,8 +279,8 @@ fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketTo
     let mut packets = Vec::new();
     // `count` is an unchecked claim of the client: memory grows only with packets that have arrived.
     for packet in 0..count {
-        // The packet is entered before its first field is read: a batch that ends too early is reported at the
-        // packet that it lacks.
+        // The packet number is set before the first field of the packet is read, so that a batch that ends too early is
+        // reported at the first missing packet.
         fields.set_current_packet(Some(packet));
         packets.push(read_packet(fields)?);
     }
@@ -322,7 +322,7 @@ fn write_filter(filter: Option<&AnswerFilter>, fields: &mut FieldWriter) {
     fields.put_u32(wanted.most_bytes.unwrap_or(0)).put_bytes(&from.octets());
 }
 
-/// The request of a client for answers, and their filter.
+/// Fields of LISTEN: whether the client wants answers, and which ones.
 struct ListenRequestFields {
     is_on: bool,
     filter: AnswerFilter,

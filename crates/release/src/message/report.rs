@@ -6,7 +6,7 @@ use crate::fields::{FieldReader, FieldWriter};
 // Four u64, one u32, two u16, and five stamps of 24 bytes.
 pub(super) const REPORT_ENTRY_BYTES: usize = 160;
 pub(super) const REPORT_FAULT_BYTES: usize = 8;
-/// In a message, this number of a packet or of a byte means that there is none.
+/// In a message, this value in place of a packet number or a byte position means that there is none.
 // A packet takes at least 32 bytes of SUBMIT, which has 65 536: a batch has fewer than 2048 packets.
 const NONE: u16 = u16::MAX;
 
@@ -22,7 +22,7 @@ pub enum StampClockName {
 /// Component that read the clock for a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StampReader {
-    /// The sending program, before and after a call.
+    /// The sending program, which reads the clock before and after a call.
     Program,
     /// A BPF program in the kernel.
     Bpf,
@@ -69,7 +69,7 @@ impl PacketStamp {
     }
 
     pub(super) fn read_stamp(fields: &mut FieldReader<'_>) -> Result<Option<Self>, TruncatedStamp> {
-        // All 24 bytes are read: the next field follows a missing stamp, too.
+        // All 24 bytes are read even if the stamp is missing, because the next field follows them.
         Ok(StampFields::read_stamp_fields(fields).ok_or(TruncatedStamp)?.to_stamp())
     }
 }
@@ -234,7 +234,7 @@ pub struct PacketReport {
 }
 
 impl PacketReport {
-    /// Reports a packet that was not sent.
+    /// Creates the report of a packet that was not sent.
     pub const fn new_unsent(
         batch: u64,
         cookie: u64,
@@ -259,8 +259,8 @@ impl PacketReport {
         }
     }
 
-    /// Time of departure: the last stamp on CLOCK_MONOTONIC. The stamp of the queue does not count, because the
-    /// packet may wait in the queue.
+    /// Returns the time of departure: the last stamp on CLOCK_MONOTONIC, if there is one. The stamp of the queue does
+    /// not count, because the packet may wait in the queue.
     pub fn departed_at(&self) -> Option<PacketStamp> {
         // The stages are checked from the last to the first. A stamp of a device clock cannot be compared
         // with `planned`, and is skipped.
@@ -273,7 +273,7 @@ impl PacketReport {
         let (packet, byte) = (fields.read_u16()?, fields.read_u16()?);
         fields.read_u32()?;
         let fault = PacketFault { packet, byte: Some(byte).filter(|byte| *byte != NONE) };
-        // A fault exists if it names a packet. A fault without a byte is not explained by a single field.
+        // The fault exists if it names a packet. Without a byte position, no single field is wrong.
         self.fault = Some(fault).filter(|fault| fault.packet != NONE);
         Some(())
     }

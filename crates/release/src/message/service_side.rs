@@ -16,22 +16,22 @@ const ERROR_KIND: u16 = 135;
 const STATE_KIND: u16 = 136;
 const LIMITS_KIND: u16 = 137;
 
-/// Bytes of the name of an interface.
+/// Length of the field for the name of an interface, in bytes.
 const INTERFACE_NAME_BYTES: usize = 16;
-/// Bytes of the text of an error.
+/// Length of the field for the text of an error, in bytes.
 const ERROR_TEXT_BYTES: usize = 200;
-/// In a message, this number of a packet or of a byte means that there is none.
+/// In a message, this value in place of a packet number or a byte position means that there is none.
 const NONE: u32 = u32::MAX;
 
-/// Limits of a target. All clients together share them, except `most`.
+/// Limits of a target. All clients together share them; only `most` is for each user separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketLimits {
     pub packets_per_s: u64,
-    /// Bits per second, of frames without FCS.
+    /// Bits per second; frames count without FCS.
     pub bits_per_s: u64,
     /// Total number of packets of one user, while the service runs.
     pub most: u64,
-    /// Packets at once, or of one train.
+    /// Maximum number of packets in one burst or in one train.
     pub burst: u32,
 }
 
@@ -84,7 +84,7 @@ pub struct ReceivedAnswer {
     pub bytes: Vec<u8>,
 }
 
-/// Counts of one client.
+/// Counts of one client, and the number of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceState {
     pub queued: u32,
@@ -194,7 +194,7 @@ impl ServiceMessage {
                 for report in reports {
                     report.write_packet_report(fields);
                 }
-                // Faults follow all entries: fields are only ever added at the end of a message.
+                // Faults follow all entries, because new versions add fields only at the end of a message.
                 for report in reports {
                     PacketFault::write_packet_fault(report.fault, fields);
                 }
@@ -393,7 +393,7 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
 
 fn write_answer(answer: &ReceivedAnswer, fields: &mut FieldWriter) {
     PacketStamp::write_packet_stamp(Some(&answer.arrival), fields);
-    // The value is limited to the range of the field: `frame_size` has the length of the whole frame.
+    // A frame that is too long for the size field is cut; `frame_size` has the length of the whole frame.
     let size = u16::try_from(answer.bytes.len()).unwrap_or(u16::MAX);
     fields
         .put_u32(answer.lost)

@@ -46,7 +46,7 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
     ReceiverColumn::new("received", Frames, "Frames recognised here, copies included.", |row| {
         Some(CellValue::Count(row.share.received.frames))
     }),
-    ReceiverColumn::new("received_bytes", Bytes, "Bytes of these frames, with FCS.", |row| {
+    ReceiverColumn::new("received_bytes", Bytes, "Bytes of the frames in `received`, with FCS.", |row| {
         Some(CellValue::Count(row.share.received.bytes))
     }),
     ReceiverColumn::new(
@@ -130,7 +130,7 @@ pub struct OutageTableRow<'a> {
 
 impl ReportTable for OutageTable {
     const FILE: &'static str = "outages.csv";
-    const ABOUT: &'static str = "One row per outage, of each stream the 64 with the most lost frames. Times count from the start of the run.";
+    const ABOUT: &'static str = "One row per outage; of each stream, only the 64 outages with the most lost frames. Times count from the start of the run.";
     const COLUMNS: &'static [ReportColumn<Self>] = OUTAGE_COLUMNS;
     type Row<'a> = OutageTableRow<'a>;
 
@@ -159,22 +159,22 @@ const OUTAGE_COLUMNS: &[OutageColumn] = &[
     OutageColumn::new("last", Number, "Number of the last lost frame.", |row| {
         Some(CellValue::Count(row.outage.last))
     }),
-    OutageColumn::new("frames", Frames, "Lost frames from the first to the last.", |row| {
+    OutageColumn::new("frames", Frames, "Number of lost frames from `first` to `last`.", |row| {
         Some(CellValue::Count(row.outage.frames))
     }),
-    OutageColumn::new("gaps", Number, "Separate gaps that this row joins.", |row| {
+    OutageColumn::new("gaps", Number, "Number of separate gaps that this outage joins.", |row| {
         Some(CellValue::Count(row.outage.gaps))
     }),
     OutageColumn::new(
         "begin_ns",
         Nanoseconds,
-        "Arrival of the last frame before the gap; empty if none arrived before it.",
+        "Arrival of the last frame before the outage; empty if no frame arrived before it.",
         |row| row.outage.begin.map(CellValue::from),
     ),
     OutageColumn::new(
         "end_ns",
         Nanoseconds,
-        "Arrival of the first frame after the gap; empty if none arrived after it.",
+        "Arrival of the first frame after the outage; empty if no frame arrived after it.",
         |row| row.outage.end.map(CellValue::from),
     ),
     OutageColumn::new(
@@ -239,25 +239,28 @@ const QUALITY_COLUMNS: &[QualityColumn] = &[
     QualityColumn::new("lost", Frames, "Frames due in this second that were lost.", |row| {
         Some(CellValue::Count(row.quality.lost))
     }),
-    QualityColumn::new("delayed", Frames, "Frames with a measured delay.", |row| {
+    QualityColumn::new("delayed", Frames, "Frames of this second with a measured delay.", |row| {
         Some(CellValue::Count(row.quality.delayed))
     }),
-    QualityColumn::new("latency_mean_ns", Nanoseconds, "Mean delay of these frames.", |row| {
+    QualityColumn::new("latency_mean_ns", Nanoseconds, "Mean delay of the frames in `delayed`.", |row| {
         row.quality.delay_total_ns.checked_div(row.quality.delayed).map(CellValue::Count)
     }),
-    QualityColumn::new("latency_max_ns", Nanoseconds, "The longest delay of these frames.", |row| {
-        (row.quality.delayed > 0).then(|| row.quality.delay_max.into())
-    }),
+    QualityColumn::new(
+        "latency_max_ns",
+        Nanoseconds,
+        "The longest delay of the frames in `delayed`.",
+        |row| (row.quality.delayed > 0).then(|| row.quality.delay_max.into()),
+    ),
     QualityColumn::new(
         "latency_p50_ns",
         Nanoseconds,
-        "Median delay of these frames, at most 6.25 % too large; empty if several receivers measured them, or if a frame was overtaken by one that was sent more than a second after it.",
+        "Median delay of the frames in `delayed`, at most 6.25 % too large; empty if several receivers measured delays, or if a frame was overtaken by a frame that was sent more than a second later.",
         |row| row.percentiles.map(|(p50, _)| p50.into()),
     ),
     QualityColumn::new(
         "latency_p99_ns",
         Nanoseconds,
-        "99th percentile of these delays, with the same error; absent in the same cases as the median.",
+        "99th percentile of the delays, with the same error as `latency_p50_ns`; empty in the same cases.",
         |row| row.percentiles.map(|(_, p99)| p99.into()),
     ),
 ];

@@ -31,7 +31,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
         Some(CellValue::from(&row.info.location))
     })
     .on_terminal(Counts, 20, "location", 4),
-    PortColumn::new("back_end", Text, "The back end that ran.", |row| {
+    PortColumn::new("back_end", Text, "The back end that the port used.", |row| {
         serialised_variant_name(row.info.back_end)
     })
     .on_terminal(Counts, 30, "back end", 2),
@@ -39,9 +39,12 @@ const PORT_COLUMNS: &[PortColumn] = &[
         Some(CellValue::from(&row.info.driver))
     })
     .on_terminal(Counts, 40, "driver", 0),
-    PortColumn::new("speed_bps", BitsPerSecond, "Link speed, if the driver or the plan says it.", |row| {
-        Some(row.info.speed?.bits_per_second().into())
-    }),
+    PortColumn::new(
+        "speed_bps",
+        BitsPerSecond,
+        "Link speed, if the driver reports it or the plan contains it.",
+        |row| Some(row.info.speed?.bits_per_second().into()),
+    ),
     PortColumn::new("tx_stamp", Text, "Source of departure stamps.", |row| {
         serialised_variant_name(row.info.tx_stamp)
     })
@@ -50,19 +53,25 @@ const PORT_COLUMNS: &[PortColumn] = &[
         serialised_variant_name(row.info.rx_stamp)
     })
     .on_terminal(Counts, 120, "rx stamp", 1),
-    PortColumn::new("tx_handed_over", Frames, "Frames that the kernel took.", |row| {
+    PortColumn::new("tx_handed_over", Frames, "Frames that the kernel accepted for sending.", |row| {
         Some(CellValue::Count(row.tx.handed_over))
     })
     .on_terminal(Counts, 50, "sent", ALWAYS_SHOWN_RANK),
-    PortColumn::new("tx_refused", Frames, "Frames that the kernel refused.", |row| {
+    PortColumn::new("tx_refused", Frames, "Frames that the kernel refused to send.", |row| {
         Some(CellValue::Count(row.tx.refused))
     }),
-    PortColumn::new("tx_on_wire", Frames, "Frames that the interface says it transmitted.", |row| {
-        row.tx.on_wire.map(CellValue::Count)
-    }),
-    PortColumn::new("tx_dropped", Frames, "Frames that the interface says it dropped on transmit.", |row| {
-        row.tx.dropped.map(CellValue::Count)
-    }),
+    PortColumn::new(
+        "tx_on_wire",
+        Frames,
+        "Frames transmitted, according to the interface's own counter.",
+        |row| row.tx.on_wire.map(CellValue::Count),
+    ),
+    PortColumn::new(
+        "tx_dropped",
+        Frames,
+        "Frames dropped on transmit, according to the interface's own counter.",
+        |row| row.tx.dropped.map(CellValue::Count),
+    ),
     PortColumn::new("tx_bytes", Bytes, "Bytes of the streams sent here, with FCS.", |row| {
         Some(CellValue::Count(row.tx_bytes))
     }),
@@ -70,12 +79,18 @@ const PORT_COLUMNS: &[PortColumn] = &[
         Some(row.tx_rate?.l2.bits_per_second().into())
     })
     .on_terminal(Counts, 60, "tx rate", 3),
-    PortColumn::new("rx_arrived", Frames, "Frames that the interface says arrived.", |row| {
-        row.rx.arrived.map(CellValue::Count)
-    }),
-    PortColumn::new("rx_dropped", Frames, "Frames that the interface says it dropped on receive.", |row| {
-        row.rx.dropped.map(CellValue::Count)
-    }),
+    PortColumn::new(
+        "rx_arrived",
+        Frames,
+        "Frames that arrived, according to the interface's own counter.",
+        |row| row.rx.arrived.map(CellValue::Count),
+    ),
+    PortColumn::new(
+        "rx_dropped",
+        Frames,
+        "Frames dropped on receive, according to the interface's own counter.",
+        |row| row.rx.dropped.map(CellValue::Count),
+    ),
     PortColumn::new(
         "rx_ring_dropped",
         Frames,
@@ -83,7 +98,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
         |row| Some(CellValue::Count(row.rx.ring_dropped)),
     )
     .on_terminal(Counts, 100, "ring drops", ALWAYS_SHOWN_RANK),
-    PortColumn::new("rx_seen", Frames, "Frames that the receiver looked at.", |row| {
+    PortColumn::new("rx_seen", Frames, "Frames that the receiver examined.", |row| {
         Some(CellValue::Count(row.rx.seen))
     }),
     PortColumn::new(
@@ -139,73 +154,79 @@ impl ReportTable for NodeTable {
 
 type NodeColumn = ReportColumn<NodeTable>;
 
-const NODE_COLUMNS: &[NodeColumn] =
-    &[
-        NodeColumn::new("node", Text, "Name of the node.", |row| Some(CellValue::from(&row.node)))
-            .on_terminal(Every, 0, "node", ALWAYS_SHOWN_RANK),
-        NodeColumn::new(
-            "reported",
-            YesNo,
-            "Whether the node has reported; if not, its other values are unknown.",
-            |row| Some(CellValue::YesNo(row.reported)),
-        )
-        .on_terminal(Counts, 10, "reported", ALWAYS_SHOWN_RANK),
-        NodeColumn::new("ports", Number, "Ports of the plan on the node.", |row| {
-            row.reported.then_some(CellValue::Count(row.ports as u64))
-        })
-        .on_terminal(Counts, 20, "ports", 0),
-        NodeColumn::new("sent", Frames, "Frames that the node's senders handed over.", |row| {
-            row.sent.map(CellValue::Count)
-        })
-        .on_terminal(Counts, 30, "sent", ALWAYS_SHOWN_RANK),
-        NodeColumn::new(
-            "received",
-            Frames,
-            "Frames of the run that the node's receivers counted, with copies.",
-            |row| row.received.map(CellValue::Count),
-        )
-        .on_terminal(Counts, 40, "received", ALWAYS_SHOWN_RANK),
-        NodeColumn::new("clock_source", Text, "How its clock was compared with the controller's.", |row| {
-            Some(CellValue::from(row.clock?.source.name()))
-        })
-        .on_terminal(Counts, 50, "clock", ALWAYS_SHOWN_RANK),
-        NodeColumn::new(
-            "clock_offset_ns",
-            SignedNanoseconds,
-            "Its clock minus the controller's clock, at the start.",
-            |row| row.clock?.offset_ns.map(CellValue::Signed),
-        )
-        .on_terminal(Counts, 60, "offset", 2),
-        NodeColumn::new("clock_bound_ns", Nanoseconds, "Largest error of that offset.", |row| {
-            row.clock?.bound.map(CellValue::from)
-        })
-        .on_terminal(Counts, 70, "bound", 1)
-        .with_prefix("± "),
-        NodeColumn::new(
-            "start_skew_ns",
-            SignedNanoseconds,
-            "First departure less its due time, by the controller's clock.",
-            |row| row.start?.skew_ns.map(CellValue::Signed),
-        )
-        .on_terminal(Counts, 80, "start", 3),
-        NodeColumn::new("start_skew_bound_ns", Nanoseconds, "Largest error of that skew.", |row| {
-            row.start?.bound.map(CellValue::from)
-        })
-        .on_terminal(Counts, 90, "bound", 1)
-        .with_prefix("± "),
-        NodeColumn::new("start_stamp", Text, "Source of the first departure's stamp.", |row| {
-            serialised_variant_name(row.start?.stamp?)
-        }),
-        NodeColumn::new("kernel", Text, "Kernel release of the node.", |row| {
-            Some(CellValue::from(&row.machine.as_ref()?.kernel))
-        }),
-        NodeColumn::new("architecture", Text, "Architecture of the node.", |row| {
-            Some(CellValue::from(&row.machine.as_ref()?.architecture))
-        }),
-        NodeColumn::new("processor", Text, "Model of its processors, where the kernel names it.", |row| {
-            row.machine.as_ref()?.processor.as_ref().map(CellValue::from)
-        }),
-        NodeColumn::new("processors", Number, "Processors that the node may use.", |row| {
-            Some(CellValue::Count(row.machine.as_ref()?.processors?.into()))
-        }),
-    ];
+const NODE_COLUMNS: &[NodeColumn] = &[
+    NodeColumn::new("node", Text, "Name of the node.", |row| Some(CellValue::from(&row.node))).on_terminal(
+        Every,
+        0,
+        "node",
+        ALWAYS_SHOWN_RANK,
+    ),
+    NodeColumn::new(
+        "reported",
+        YesNo,
+        "Whether the node has reported; if not, its other values are unknown.",
+        |row| Some(CellValue::YesNo(row.reported)),
+    )
+    .on_terminal(Counts, 10, "reported", ALWAYS_SHOWN_RANK),
+    NodeColumn::new("ports", Number, "Ports of the plan on the node.", |row| {
+        row.reported.then_some(CellValue::Count(row.ports as u64))
+    })
+    .on_terminal(Counts, 20, "ports", 0),
+    NodeColumn::new("sent", Frames, "Frames that the node's senders handed over to the kernel.", |row| {
+        row.sent.map(CellValue::Count)
+    })
+    .on_terminal(Counts, 30, "sent", ALWAYS_SHOWN_RANK),
+    NodeColumn::new(
+        "received",
+        Frames,
+        "Frames of the run that the node's receivers counted, with copies.",
+        |row| row.received.map(CellValue::Count),
+    )
+    .on_terminal(Counts, 40, "received", ALWAYS_SHOWN_RANK),
+    NodeColumn::new(
+        "clock_source",
+        Text,
+        "How the node's clock was compared with the controller's clock.",
+        |row| Some(CellValue::from(row.clock?.source.name())),
+    )
+    .on_terminal(Counts, 50, "clock", ALWAYS_SHOWN_RANK),
+    NodeColumn::new(
+        "clock_offset_ns",
+        SignedNanoseconds,
+        "The node's clock minus the controller's clock, at the start of the run.",
+        |row| row.clock?.offset_ns.map(CellValue::Signed),
+    )
+    .on_terminal(Counts, 60, "offset", 2),
+    NodeColumn::new("clock_bound_ns", Nanoseconds, "Largest error of `clock_offset_ns`.", |row| {
+        row.clock?.bound.map(CellValue::from)
+    })
+    .on_terminal(Counts, 70, "bound", 1)
+    .with_prefix("± "),
+    NodeColumn::new(
+        "start_skew_ns",
+        SignedNanoseconds,
+        "Departure of the node's first frame minus its due time, on the controller's clock.",
+        |row| row.start?.skew_ns.map(CellValue::Signed),
+    )
+    .on_terminal(Counts, 80, "start", 3),
+    NodeColumn::new("start_skew_bound_ns", Nanoseconds, "Largest error of `start_skew_ns`.", |row| {
+        row.start?.bound.map(CellValue::from)
+    })
+    .on_terminal(Counts, 90, "bound", 1)
+    .with_prefix("± "),
+    NodeColumn::new("start_stamp", Text, "Source of the first departure's stamp.", |row| {
+        serialised_variant_name(row.start?.stamp?)
+    }),
+    NodeColumn::new("kernel", Text, "Kernel release of the node.", |row| {
+        Some(CellValue::from(&row.machine.as_ref()?.kernel))
+    }),
+    NodeColumn::new("architecture", Text, "Architecture of the node.", |row| {
+        Some(CellValue::from(&row.machine.as_ref()?.architecture))
+    }),
+    NodeColumn::new("processor", Text, "Model of the node's processors, if the kernel names it.", |row| {
+        row.machine.as_ref()?.processor.as_ref().map(CellValue::from)
+    }),
+    NodeColumn::new("processors", Number, "Processors that the node may use.", |row| {
+        Some(CellValue::Count(row.machine.as_ref()?.processors?.into()))
+    }),
+];

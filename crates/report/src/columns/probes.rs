@@ -91,22 +91,25 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "delay_there_p99_ns",
         SignedNanoseconds,
-        "99th percentile; absent below 100 values.",
+        "99th percentile of the one-way delay there; absent if there are fewer than 100 values.",
         |row| time_cell(row, |found| found.delay_there, |times| times.p99_ns),
     ),
-    ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
-        bound_cell(row, |found| found.delay_there)
-    }),
+    ProbeColumn::new(
+        "delay_there_bound_ns",
+        Nanoseconds,
+        "Largest error of the one-way delay there.",
+        |row| bound_cell(row, |found| found.delay_there),
+    ),
     ProbeColumn::new("delay_back_p50_ns", SignedNanoseconds, "Median one-way delay back.", |row| {
         time_cell(row, |found| found.delay_back, |times| Some(times.p50_ns))
     }),
     ProbeColumn::new(
         "delay_back_p99_ns",
         SignedNanoseconds,
-        "99th percentile; absent below 100 values.",
+        "99th percentile of the one-way delay back; absent if there are fewer than 100 values.",
         |row| time_cell(row, |found| found.delay_back, |times| times.p99_ns),
     ),
-    ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
+    ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "Largest error of the one-way delay back.", |row| {
         bound_cell(row, |found| found.delay_back)
     }),
     ProbeColumn::new("round_trip_p50_ns", SignedNanoseconds, "Median round trip.", |row| {
@@ -115,10 +118,10 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "round_trip_p99_ns",
         SignedNanoseconds,
-        "99th percentile; absent below 100 values.",
+        "99th percentile of the round trip; absent if there are fewer than 100 values.",
         |row| time_cell(row, |found| found.round_trip, |times| times.p99_ns),
     ),
-    ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
+    ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "Largest error of the round trip.", |row| {
         bound_cell(row, |found| found.round_trip)
     }),
     ProbeColumn::new(

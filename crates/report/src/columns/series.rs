@@ -71,6 +71,10 @@ const SERIES_COLUMNS: &[Column] = &[
     Column::new("direction", Text, "`tx` or `rx`.", |row| Some(CellValue::from(row.subject.direction))),
     Column::new("second", Number, "Second of the run, from 0.", |row| Some(CellValue::Count(row.second))),
     Column::new("frames", Frames, "Frames in this second.", |row| Some(CellValue::Count(row.frames))),
-    Column::new("bytes", Bytes, "Bytes of these frames, with FCS.", |row| Some(CellValue::Count(row.bytes))),
-    Column::new("node", Text, "The node that a port is on.", |row| Some(CellValue::from(row.subject.node))),
+    Column::new("bytes", Bytes, "Bytes of the frames in `frames`, with FCS.", |row| {
+        Some(CellValue::Count(row.bytes))
+    }),
+    Column::new("node", Text, "The node that a port is on; empty for a stream.", |row| {
+        Some(CellValue::from(row.subject.node))
+    }),
 ];

@@ -118,9 +118,12 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new("received_bytes", Bytes, "Bytes of the frames received, with FCS.", |row| {
         received_cell(row, |got| got.bytes)
     }),
-    Column::new("unique", Frames, "Different frames received.", |row| {
-        received_cell(row, |got| got.sequence.unique)
-    }),
+    Column::new(
+        "unique",
+        Frames,
+        "Distinct frames at each receiver, summed over all receivers; further copies are not counted.",
+        |row| received_cell(row, |got| got.sequence.unique),
+    ),
     Column::new("rx_l2_bps", BitsPerSecond, "Mean rate received on layer 2.", |row| {
         Some(row.received.as_ref()?.rate?.l2.bits_per_second().into())
     })
@@ -303,13 +306,13 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "misdelivered",
         Frames,
-        "Different frames that arrived at a wrong port and not at the right one.",
+        "Distinct frames that arrived at a wrong port and not at the right one.",
         |row| misdelivery_cell(row, |astray| astray.instead),
     ),
     Column::new(
         "flooded",
         Frames,
-        "Different frames that arrived at a wrong port and at the right one, too.",
+        "Distinct frames that arrived at a wrong port and also at the right one.",
         |row| misdelivery_cell(row, |astray| astray.flooded),
     ),
     Column::new("reflected", Frames, "Frames that came back to the port that sent them.", |row| {
@@ -324,13 +327,13 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "untagged_lost",
         Frames,
-        "Frames without a test tag that did not arrive, by content.",
+        "Frames without a test tag that did not arrive, according to the comparison by content.",
         |row| Some(row.contents?.lost.into()),
     ),
     Column::new(
         "delivered_fps_milli",
         MilliFramesPerSecond,
-        "Different frames that arrived per second of the requested time; `min_rate` judges this value.",
+        "Distinct frames that arrived per second of the requested time; `min_rate` judges this value.",
         |row| row.delivered_milli.map(|rate| rate.value.into()),
     ),
     Column::new(

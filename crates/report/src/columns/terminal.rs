@@ -19,7 +19,7 @@ pub enum TerminalTable {
 #[derive(Clone, Copy, Debug)]
 pub struct TerminalColumnPosition {
     pub table: TerminalTable,
-    /// Columns are ordered by it.
+    /// Number by which the terminal orders the columns.
     pub position: u8,
     pub heading: &'static str,
     /// Rank of the column: if the table is too wide, columns with the smallest rank are left out first.

@@ -51,7 +51,7 @@ fn result(node: &str) -> NodeResult {
         ..ProbeLineResult::without_probes(number, 10, ProbeLineEndReason::Done)
     };
     let probes = plan.probes.as_ref().unwrap();
-    let reflected = probes.ports_probing(own).map(|from| ReflectedRequests {
+    let reflected = probes.list_ports_probing(own).map(|from| ReflectedRequests {
         at: own,
         from,
         requests: 10,
@@ -63,7 +63,7 @@ fn result(node: &str) -> NodeResult {
         senders_done: MonoTime::from_nanos(2_000),
         clock: Some(ClockRecord::same_clock()),
         probes: Some(ProbeNodeResult {
-            lines: probes.lines_from(own).map(|(number, _)| line(number)).collect(),
+            lines: probes.list_lines_sent_by(own).map(|(number, _)| line(number)).collect(),
             reflected: reflected.collect(),
             wall_clock: WallClockOffset { offset_ns: 500, bound: Nanos::new(3) },
             first: Some(FirstProbe { due: MonoTime::from_nanos(1_000), left: MonoTime::from_nanos(1_007) }),
@@ -242,8 +242,8 @@ fn probe_rows_about_other_nodes_are_ignored() {
     probes.reflected.push(ReflectedRequests { at: 1, from: 2, requests: 0, reflected: None });
     let report = whole(results);
     let reasons = report.verdict.reasons().join("\n");
-    assert!(reasons.contains("3 rows of its result are not about its own"), "{reasons}");
-    assert!(reasons.contains("1 rows of its result contain impossible counts"), "{reasons}");
+    assert!(reasons.contains("ports and streams and were left out (number: 3)"), "{reasons}");
+    assert!(reasons.contains("impossible counts and were left out (number: 1)"), "{reasons}");
     assert_eq!(row(&report, "b -> c").found.as_ref().unwrap().lost_there, Some(0));
     let stranger = NodeResult { probes: None, ..result("a") };
     assert_eq!(

@@ -7,7 +7,7 @@ use packetrig_stats::latency::Latency;
 use packetrig_stats::ledger::{BalanceRuleSide, LedgerImbalance};
 use packetrig_stats::outage::{OutageList, StreamOutage};
 use packetrig_stats::port_event::{PortEvent, PortEventKind};
-use packetrig_stats::result::SentAheadBurst;
+use packetrig_stats::result::CatchUpBurst;
 use packetrig_units::Share;
 
 fn judged(node: NodeResult, criteria: AcceptanceCriteria) -> RunReport {
@@ -148,7 +148,7 @@ fn send_burst_explains_losses_up_to_its_frames() {
         for outage in &mut node.receive[0].outages.outages {
             outage.end = outage.begin.map(|begin| begin + ms(1));
         }
-        let burst = |(from, until, frames): &(u64, u64, u64)| SentAheadBurst {
+        let burst = |(from, until, frames): &(u64, u64, u64)| CatchUpBurst {
             from: at(*from),
             until: at(*until),
             frames: *frames,
@@ -166,7 +166,7 @@ fn send_burst_explains_losses_up_to_its_frames() {
     assert_eq!(doubtful(&[(810, 829)], &[(200, 300, 20)]), (0, Fail), "it was lost long after");
     // They left as planned: no device that carries the plan drops them, but perhaps the first.
     let mut node = run_without(&[(210, 229)]);
-    node.ports[0].sent_ahead = vec![SentAheadBurst { from: at(200), until: at(300), frames: 1000 }];
+    node.ports[0].sent_ahead = vec![CatchUpBurst { from: at(200), until: at(300), frames: 1000 }];
     let report = judged(node.clone(), AcceptanceCriteria::default());
     assert_eq!((report.streams[0].loss.unwrap().in_doubt, result_of(&report, "loss")), (1, Fail));
     // So they seem to have left if the sender was held up and caught up between the frames around them.

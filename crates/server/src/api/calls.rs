@@ -8,7 +8,7 @@ use prost_reflect::MessageDescriptor;
 use serde_json::{Value, json};
 use tracing::{info, trace, warn};
 
-/// A call of the API.
+/// One of the calls of the OTG API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiCall {
     SetConfig,
@@ -80,7 +80,7 @@ impl ApiCall {
         }
     }
 
-    /// The message of the request, if it carries one.
+    /// Protobuf message of the request; `None` if the call has no input.
     pub(crate) fn request_message(self) -> Option<MessageDescriptor> {
         let name = match self {
             Self::SetConfig => "Config",
@@ -97,21 +97,21 @@ impl ApiCall {
         Some(shape::message_descriptor(name))
     }
 
-    /// The message of the answer.
+    /// Protobuf message of the answer. It also defines the members of the answer in JSON.
     pub(crate) fn response_message(self) -> MessageDescriptor {
         shape::message_descriptor(match self {
             Self::GetConfig => "Config",
             Self::SetControlAction => "ControlActionResponse",
             Self::GetMetrics => "MetricsResponse",
             Self::GetStates => "StatesResponse",
-            // Over HTTP the answer is the file itself, over gRPC it is wrapped.
+            // Over HTTP the answer is the capture file itself; over gRPC this message contains the bytes of the file.
             Self::GetCapture => "GetCaptureResponse",
             Self::GetVersion => "Version",
             _ => "Warning",
         })
     }
 
-    /// Returns whether the call changes the tester, so that it must wait for other changes.
+    /// Returns true if the call changes the state of the tester. Such calls are performed one after the other.
     pub(crate) const fn changes_state(self) -> bool {
         // `GetCapture` stops the capture, and a ping is an order to the run, so both are changes.
         !matches!(self, Self::GetConfig | Self::GetMetrics | Self::GetStates | Self::GetVersion)
@@ -120,19 +120,19 @@ impl ApiCall {
 
 /// A request as it arrived over HTTP or gRPC, not yet decoded.
 pub(crate) trait RequestSource {
-    /// Decodes and normalises the request, and lists all problems of its shape.
+    /// Decodes and normalises the request, and lists all members and values that do not match the OTG model.
     fn normalise_request(&self) -> NormalisedRequest;
 
     /// The document as the client wrote it, as JSON that is not normalised; `None` if it cannot be read.
     fn original_document(&self) -> Option<String>;
 }
 
-/// A decoded request: its normalised document, and all problems of its shape.
+/// A decoded request: its normalised document, and all members and values that do not match the OTG model.
 #[derive(Debug)]
 pub(crate) struct NormalisedRequest {
     pub(crate) document: String,
     pub(crate) complaints: DocumentProblems,
-    /// True if the answer may have members that older clients do not know and did not request.
+    /// True if the client accepts members of newer model versions in the answer without requesting them (gRPC).
     pub(crate) knows_new_members: bool,
 }
 
@@ -140,12 +140,13 @@ pub(crate) struct NormalisedRequest {
 #[derive(Debug)]
 pub(crate) enum ApiReply {
     Document(Value),
-    /// Rows of flows. Clients poll them, and there may be thousands, so they are written without [`Value`]s.
+    /// Rows of flows. Clients poll them, and there may be thousands, so they are written without building [`Value`]s.
     Flows(FlowRows),
     File(CaptureFile),
 }
 
-/// Checks the shape of a request, performs the call and logs the outcome. A request with a wrong shape is refused.
+/// Checks a request against the OTG model, performs the call and logs the outcome. A request that does not match the
+/// model is refused, and the call is not performed.
 pub(crate) fn perform_call(
     tester: &dyn Tester,
     call: ApiCall,
@@ -176,10 +177,12 @@ fn perform_normalised_call(
     document: String,
     newest: bool,
 ) -> Result<ApiReply, TesterRefusal> {
-    // A configuration may be long, so it stays a text. Other documents are parsed; a normalised text is valid JSON.
+    // A configuration may be long, so it is passed on as text. Other documents are parsed; a normalised
+    // text is valid JSON.
     let value = || serde_json::from_str::<Value>(&document).unwrap_or_default();
     let reply = match call {
-        // The tester's configuration is checked against the model, so that a bug of the tester never reaches a client.
+        // The tester's configuration is checked against the model, so that a bug in the tester cannot produce an
+        // answer that clients fail to parse.
         ApiCall::GetConfig => return check_config_answer(call, tester.current_config()),
         ApiCall::SetConfig => build_warnings_json(tester.set_config(document)?),
         ApiCall::UpdateConfig => build_warnings_json(tester.update_config(value())?),
@@ -201,7 +204,8 @@ fn perform_normalised_call(
     Ok(ApiReply::Document(reply))
 }
 
-/// The refusal of a request with a wrong shape, with all its problems.
+/// Builds the refusal of a request that does not match the OTG model. It lists all problems; for `SetConfig`, also
+/// those that the tester finds.
 fn build_shape_refusal(
     tester: &dyn Tester,
     call: ApiCall,
@@ -216,24 +220,28 @@ fn build_shape_refusal(
         && let Some(original) = source.original_document()
     {
         let found = tester.config_problems(original);
-        // The shape check has named these paths already; the tester would name the same mistakes again.
-        errors
-            .extend(found.into_iter().filter(|line| !paths.iter().any(|path| begins_with_path(line, path))));
+        // `complaints` already names the wrong members at `paths`. The tester's errors about the
+        // same members are dropped.
+        errors.extend(
+            found.into_iter().filter(|line| !paths.iter().any(|path| is_error_about_path(line, path))),
+        );
     }
     TesterRefusal { kind: RefusalKind::Validation, errors }
 }
 
-/// Returns whether an error line begins with this path. The empty path, the whole document, matches no line.
-fn begins_with_path(line: &str, path: &str) -> bool {
+/// Returns whether an error line (`PATH: MESSAGE`) is about this path. The empty path, the whole
+/// document, matches no line.
+fn is_error_about_path(line: &str, path: &str) -> bool {
     !path.is_empty() && line.strip_prefix(path).is_some_and(|rest| rest.starts_with(':'))
 }
 
 fn build_warnings_json(warnings: Vec<String>) -> Value {
-    // The list is always present, even if it is empty: snappi fails on an answer `{}`.
+    // The list `warnings` is always present, even if it is empty: snappi fails on the answer `{}`.
     json!({ "warnings": warnings })
 }
 
-/// Checks that a document of the tester has the model's shape.
+/// Checks the configuration from the tester against the OTG model. A mismatch is an internal error, because
+/// it is a bug.
 fn check_config_answer(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
     let mut complaints = DocumentProblems::default();
     let settled = shape::normalise_document(document, &call.response_message(), &mut complaints);
@@ -243,8 +251,8 @@ fn check_config_answer(call: ApiCall, document: Value) -> Result<ApiReply, Teste
     Err(TesterRefusal { kind: RefusalKind::Internal, errors: complaints.into_lines() })
 }
 
-/// Clients read `api_spec_version` as a condition on their own version. The Python and Go clients can
-/// both parse this form.
+/// Builds the answer to `GetVersion`. A client checks that the version of its own model satisfies `api_spec_version`;
+/// the Python and Go clients can both parse this form.
 fn build_version_json() -> Value {
     json!({
         "api_spec_version": "^1.0.0",

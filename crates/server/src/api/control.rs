@@ -1,10 +1,10 @@
 //! Reads requests that change a state (ports, traffic), and performs actions that return a result (pings).
 
-use crate::tester::{FlowChange, PingResult, PingTask, SwitchedState, Tester, TesterRefusal};
+use crate::tester::{FlowChange, PingResult, PingTask, RequestedState, Tester, TesterRefusal};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
-/// The member of an object that its `choice` names.
+/// The member of an OTG object that the member `choice` of the object selects.
 struct ChoiceMember<'a> {
     name: &'a str,
     value: &'a Value,
@@ -17,7 +17,7 @@ fn read_choice<'a>(
 ) -> Result<ChoiceMember<'a>, TesterRefusal> {
     let choice = object["choice"].as_str().or(default);
     let name = choice.ok_or_else(|| missing_member_refusal(path, "choice"))?;
-    // A missing member reads as `null`, which every reader below refuses.
+    // A missing member reads as `null`: a state in it is then missing, and a list in it is empty.
     Ok(ChoiceMember { name, value: &object[name] })
 }
 
@@ -30,37 +30,38 @@ fn read_state_word<'a>(object: &'a Value, path: &str) -> Result<&'a str, TesterR
     object["state"].as_str().ok_or_else(|| missing_member_refusal(path, "state"))
 }
 
-/// A list of names; empty if it is missing.
+/// Reads the list of names in `member`; empty if the object has no such member.
 pub(super) fn read_names(object: &Value, member: &str) -> Vec<String> {
     let names = object[member].as_array().into_iter().flatten();
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// Reads a `ControlState`.
-pub(super) fn read_control_state(request: &Value) -> Result<SwitchedState, TesterRefusal> {
+/// Reads a `ControlState`: the new state, and the ports or flows that get it.
+pub(super) fn read_control_state(request: &Value) -> Result<RequestedState, TesterRefusal> {
     let ChoiceMember { name, value } = read_choice(request, "", None)?;
-    // The shape check admits only the words of the model, so the last arm of each match needs no error.
+    // The request matches the model, so its words are those of the enumerations. The last arm of each
+    // match needs no error.
     match name {
         "traffic" => read_traffic_state(value),
         "protocol" => {
             let all = read_choice(value, "protocol", None)?.value;
-            Ok(SwitchedState::Protocols { on: read_state_word(all, "protocol.all")? == "start" })
+            Ok(RequestedState::Protocols { on: read_state_word(all, "protocol.all")? == "start" })
         }
         _ => read_port_state(&read_choice(value, "port", None)?),
     }
 }
 
-fn read_port_state(switched: &ChoiceMember<'_>) -> Result<SwitchedState, TesterRefusal> {
+fn read_port_state(switched: &ChoiceMember<'_>) -> Result<RequestedState, TesterRefusal> {
     let ports = read_names(switched.value, "port_names");
     Ok(match switched.name {
-        "link" => SwitchedState::Link { up: read_state_word(switched.value, "port.link")? == "up", ports },
+        "link" => RequestedState::Link { up: read_state_word(switched.value, "port.link")? == "up", ports },
         _ => {
-            SwitchedState::Capture { on: read_state_word(switched.value, "port.capture")? == "start", ports }
+            RequestedState::Capture { on: read_state_word(switched.value, "port.capture")? == "start", ports }
         }
     })
 }
 
-fn read_traffic_state(inner: &Value) -> Result<SwitchedState, TesterRefusal> {
+fn read_traffic_state(inner: &Value) -> Result<RequestedState, TesterRefusal> {
     let transmit = read_choice(inner, "traffic", Some("flow_transmit"))?.value;
     let change = match read_state_word(transmit, "traffic.flow_transmit")? {
         "start" => FlowChange::Start,
@@ -68,7 +69,7 @@ fn read_traffic_state(inner: &Value) -> Result<SwitchedState, TesterRefusal> {
         "pause" => FlowChange::Pause,
         _ => FlowChange::Resume,
     };
-    Ok(SwitchedState::Traffic { change, flows: read_names(transmit, "flow_names") })
+    Ok(RequestedState::Traffic { change, flows: read_names(transmit, "flow_names") })
 }
 
 /// Performs a `ControlAction`. Pings are the only supported actions.
@@ -81,8 +82,7 @@ pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Val
     let mut pings = Vec::new();
     let mut errors = Vec::new();
     for (index, request) in requests.iter().enumerate() {
-        // All errors of a request are reported together: otherwise a client would have to send the request
-        // once for each error.
+        // The errors of all pings are reported together. Otherwise a client would find one error with each attempt.
         match read_ping_task(request, family == "ipv6") {
             Ok(ping) => pings.push(ping),
             Err(wrong) => errors.extend(wrong.iter().map(|of| format!("{path}[{index}].{of}"))),
@@ -96,11 +96,11 @@ pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Val
         "choice": "protocol",
         "protocol": { "choice": family, family: { "choice": "ping", "ping": { "responses": rows } } },
     });
-    // The list of warnings is there even if it is empty, as in every answer to a change.
+    // The list `warnings` is present even if it is empty, as in every answer to a change.
     Ok(json!({ "warnings": [], "response": response }))
 }
 
-/// Reads one request of a ping, or returns the problems of its members.
+/// Reads one ping request. `Err` lists all its missing or wrong members, each as `MEMBER: MESSAGE`.
 fn read_ping_task(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
     let mut errors = Vec::new();
     let source = read_required_text(request, "src_name", &mut errors);

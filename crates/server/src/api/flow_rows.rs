@@ -1,45 +1,47 @@
-//! Rows of flows, written directly as JSON or as a message of the model. Clients poll them, and there may be thousands.
+//! Writes rows of flows directly as JSON or as a protobuf message, because clients poll them and
+//! there may be thousands.
 //!
-//! The members of a row, with their names and numbers, are listed once, for both forms. Other answers take the
-//! general path through [`crate::shape`].
+//! The members of a row, with their JSON names and field numbers, are listed once, for both forms. All other answers
+//! are built as JSON values, which [`crate::shape`] converts.
 
 use super::metrics::WantedColumns;
 use crate::shape::{write_json_float, write_json_text};
 use crate::tester::{FlowRow, TesterRefusal, TransmitState};
 use std::fmt::Write as _;
 
-/// Preamble (7), start of frame (1) and inter-frame gap (12): 20 bytes per frame that layer 2 does not count.
+/// Bits per frame that layer 2 does not count: preamble (7 bytes), start of frame (1) and inter-frame gap (12).
 const LAYER1_OVERHEAD_BITS: f64 = 160.0;
-/// Estimated bytes of a row; a longer one only costs a reallocation.
+/// Estimated length of a row in JSON. A longer row costs only a reallocation.
 const ESTIMATED_ROW_BYTES: usize = 512;
 
-/// Rows of flows, in which all numbers are finite.
+/// The rows of an answer, checked: none of their numbers is NaN or infinite.
 #[derive(Debug)]
 pub(crate) struct FlowRows {
     rows: Vec<FlowRow>,
     columns: WantedColumns,
 }
 
-/// The value of a member.
+/// The value of one member of a row.
 #[derive(Clone, Copy)]
 enum MemberValue<'a> {
     Text(&'a str),
-    /// A value of an enumeration, with its number.
+    /// A value of an enumeration: its name and its number in the model.
     Word(&'static str, u64),
     Count(u64),
     Float(f64),
-    /// Numbers of double width: name, number and value of each.
+    /// A nested message of 64-bit floats: name, field number and value of each.
     Group(&'a [(&'static str, u32, f64)]),
 }
 
 /// Condition under which a row has a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MemberRule {
-    /// Present whenever it has a value. No filter can name it.
+    /// Present whenever it has a value, whatever the filter.
     Always,
-    /// Present if the filter names it, or if the filter is empty.
+    /// Member of the first model version. Present if the filter names it, or if the filter is empty.
     Old,
-    /// Like [`Self::Old`], but with an empty filter, the member is present only for clients that know it.
+    /// Member of a later model version. Present if the filter names it; with an empty filter, only for
+    /// clients that know it.
     New,
 }
 
@@ -51,8 +53,8 @@ trait MemberSink {
 impl FlowRows {
     /// Refuses NaN and infinity: they are bugs of the tester, and must not become numbers that look measured.
     pub(super) fn new(rows: Vec<FlowRow>, columns: WantedColumns) -> Result<Self, TesterRefusal> {
-        // The check comes before the first byte is written, because no error can follow a part of an answer.
-        let mut wrong = NonFiniteNumber(None);
+        // All rows are checked before the answer begins, because an error cannot be sent in the middle of an answer.
+        let mut wrong = NonFiniteNumberFinder(None);
         for row in &rows {
             write_members(row, &columns, &mut wrong);
         }
@@ -64,7 +66,7 @@ impl FlowRows {
         }
     }
 
-    /// The `MetricsResponse` as JSON.
+    /// Writes the `MetricsResponse` as JSON.
     pub(crate) fn to_json(&self) -> String {
         let mut out = String::with_capacity(self.rows.len() * ESTIMATED_ROW_BYTES + ESTIMATED_ROW_BYTES);
         out.push_str("{\"choice\":\"flow_metrics\",\"flow_metrics\":[");
@@ -77,7 +79,7 @@ impl FlowRows {
         out
     }
 
-    /// The `MetricsResponse` as a message.
+    /// Writes the `MetricsResponse` as an encoded protobuf message.
     pub(crate) fn to_message(&self) -> Vec<u8> {
         let mut out = MessageFields(Vec::with_capacity(
             self.rows.len() * ESTIMATED_ROW_BYTES / 2 + ESTIMATED_ROW_BYTES,
@@ -96,7 +98,7 @@ impl FlowRows {
     }
 }
 
-/// Writes the members of a row in alphabetical order, as every other answer has them.
+/// Passes the members of a row to `out` in alphabetical order, as all other answers order them.
 fn write_members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
     let latency = row.latency.map(|latency| {
         [
@@ -217,7 +219,7 @@ impl MemberSink for JsonMembers<'_> {
 struct MessageFields(Vec<u8>);
 
 impl MessageFields {
-    // Protobuf's base-128 varint: seven bits per byte, the lowest first; the top bit says that more follow.
+    // Protobuf's base-128 varint: seven bits per byte, the lowest first; the top bit is set if more bytes follow.
     fn push_varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
@@ -248,7 +250,7 @@ impl MemberSink for MessageFields {
                 self.push_varint(value);
             }
             MemberValue::Float(value) => {
-                // In the model, members of a row are 32-bit floats, but members of its groups are doubles.
+                // In the model, the floats of a row have 32 bits, but those of its nested messages have 64.
                 self.push_tag(number, 5);
                 #[expect(clippy::cast_possible_truncation, reason = "the model's field is that wide")]
                 self.0.extend((value as f32).to_le_bytes());
@@ -266,10 +268,10 @@ impl MemberSink for MessageFields {
     }
 }
 
-/// Finds the first number that is not finite.
-struct NonFiniteNumber(Option<(&'static str, f64)>);
+/// Finds the first member that is NaN or infinite, and writes nothing.
+struct NonFiniteNumberFinder(Option<(&'static str, f64)>);
 
-impl MemberSink for NonFiniteNumber {
+impl MemberSink for NonFiniteNumberFinder {
     fn add_member(&mut self, name: &'static str, _: u32, says: MemberValue<'_>) {
         match says {
             MemberValue::Float(value) if !value.is_finite() => {

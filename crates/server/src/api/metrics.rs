@@ -1,8 +1,8 @@
-//! Counters of ports and flows as rows of OTG.
+//! Answers requests for metrics: counters of ports and flows as rows of OTG.
 //!
-//! Clients have different versions. Over HTTP, one member that a client does not know fails its whole call,
-//! and a Go client panics if a scalar is missing. So over HTTP an empty filter selects only the members of the
-//! first version; over gRPC it selects the newer ones, too. Any other filter selects the members that it names.
+//! Clients have different versions of the model. Over HTTP, a call fails if the answer has one member that the client
+//! does not know, and a Go client panics if a scalar is missing. So an empty filter selects only the members of the
+//! first version over HTTP, and also the newer members over gRPC. Any other filter selects the members that it names.
 
 use super::calls::ApiReply;
 use super::control::read_names;
@@ -10,9 +10,9 @@ use super::flow_rows::FlowRows;
 use crate::tester::{PortRow, Tester, TesterRefusal};
 use serde_json::{Map, Number, Value, json};
 
-/// Columns of ports that older clients do not know.
+/// Columns of ports that a later version of the model has added.
 const NEW_PORT_COLUMNS: &[&str] = &["last_change", "speed"];
-/// The members of a row that a client requests.
+/// The filter of a request: the members that the client wants in each row.
 #[derive(Debug)]
 pub(super) struct WantedColumns {
     pub(super) named: Vec<String>,
@@ -21,7 +21,7 @@ pub(super) struct WantedColumns {
 
 impl WantedColumns {
     pub(super) fn has_column(&self, name: &str, is_new: bool) -> bool {
-        // Some clients fail on unknown members. So an empty filter selects new members only for clients that know them.
+        // Some clients fail on members that they do not know, so an empty filter does not select new members for them.
         if self.named.is_empty() {
             return !is_new || self.knows_new_members;
         }
@@ -29,7 +29,7 @@ impl WantedColumns {
     }
 }
 
-/// Answers a `MetricsConnection`.
+/// Answers a `MetricsRequest`.
 pub(super) fn answer_metrics(
     tester: &dyn Tester,
     request: &Value,
@@ -69,7 +69,7 @@ fn format_switch_state(on: bool, names: [&str; 2]) -> Value {
 
 fn build_port_json(row: &PortRow, columns: &WantedColumns) -> Result<Value, TesterRefusal> {
     let mut members = Map::new();
-    // Without its name a row is useless, so no filter of columns leaves it out.
+    // Every row has the name of its port: without it, the client could not tell the rows apart.
     members.insert("name".to_owned(), Value::String(row.name.clone()));
     let all = [
         ("location", Some(Value::String(row.location.clone()))),

@@ -1,10 +1,10 @@
 //! Answers requests for neighbours, and reads requests for captures.
 
 use super::control::read_names;
-use crate::tester::{CaptureRange, IpFamily, KnownNeighbour, Tester, TesterRefusal};
+use crate::tester::{CaptureRange, IpFamily, NeighbourRow, Tester, TesterRefusal};
 use serde_json::{Map, Value, json};
 
-/// Answers a `StatesRequest`.
+/// Answers a `StatesRequest`: returns the neighbours of the named interfaces, or of all if none is named.
 pub(super) fn answer_states(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
     // OTG's default is `ipv4_neighbors`.
     let choice = request["choice"].as_str().unwrap_or("ipv4_neighbors");
@@ -14,7 +14,7 @@ pub(super) fn answer_states(tester: &dyn Tester, request: &Value) -> Result<Valu
     Ok(json!({ "choice": choice, choice: rows }))
 }
 
-fn build_neighbour_json(row: &KnownNeighbour, family: IpFamily) -> Value {
+fn build_neighbour_json(row: &NeighbourRow, family: IpFamily) -> Value {
     let address = if family == IpFamily::V6 { "ipv6_address" } else { "ipv4_address" };
     let mut members = Map::new();
     members.insert("ethernet_name".to_owned(), Value::String(row.ethernet.clone()));
@@ -32,7 +32,7 @@ pub(super) struct WantedCapture<'a> {
     pub(super) part: CaptureRange,
 }
 
-/// Reads a `CaptureRequest`.
+/// Reads a `CaptureRequest`. Without a slice, it asks for the whole capture.
 pub(super) fn read_capture_request(request: &Value) -> Result<WantedCapture<'_>, TesterRefusal> {
     let port =
         request["port_name"].as_str().ok_or_else(|| TesterRefusal::validation("port_name: required"))?;

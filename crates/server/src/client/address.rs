@@ -28,14 +28,14 @@ impl ApiAddress {
         }
     }
 
-    /// Returns whether the address can mean this machine only.
+    /// Returns whether the host is a loopback address or `localhost`, so that the server runs on this machine.
     pub(super) fn is_loopback(&self) -> bool {
         let ip = self.host.parse::<std::net::IpAddr>();
         ip.map_or(self.host == "localhost", |ip| ip.to_canonical().is_loopback())
     }
 }
 
-/// A server without TLS.
+/// The address of a server without TLS.
 impl From<SocketAddr> for ApiAddress {
     fn from(address: SocketAddr) -> Self {
         Self { has_tls: false, host: address.ip().to_string(), port: address.port() }
@@ -60,10 +60,10 @@ impl FromStr for ApiAddress {
             Some(_) => return Err(wrong()),
             None => (true, text),
         };
-        // Users copy the address of the page, so its path is accepted and dropped.
+        // Users copy the URL of the live page from a browser, so its path `/ui/` is accepted and dropped.
         let rest = rest.strip_suffix("/ui/").or_else(|| rest.strip_suffix("/ui")).unwrap_or(rest);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        // The last colon counts: an IPv6 address has colons, too.
+        // The last colon begins the port: an IPv6 address also contains colons.
         let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let is_valid = match bare {

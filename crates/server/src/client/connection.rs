@@ -24,7 +24,7 @@ enum ClientStream {
 }
 
 impl ApiConnection {
-    /// Connects. Reading and writing fail after `silence` without progress.
+    /// Opens a TCP connection, for TLS if `tls` is given. Reading and writing fail after `silence` without progress.
     pub(super) fn open_connection(
         address: &ApiAddress,
         tls: Option<&Arc<ClientConfig>>,
@@ -80,8 +80,8 @@ impl ApiConnection {
                     Ok(length)
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // The server has closed the TCP connection without ending TLS. Whether the answer is complete shows
-                // when it is parsed.
+                // The server has closed the TCP connection without ending TLS. The parser detects if
+                // the answer is incomplete.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof && !bytes.is_empty() => Ok(0),
                 Err(error) => Err(self.to_client_error(error)),
             };
@@ -92,7 +92,10 @@ impl ApiConnection {
     pub(super) fn read_to_end(&mut self, bytes: &mut Vec<u8>, most: usize) -> Result<(), ClientError> {
         while self.read_next_bytes(bytes)? > 0 {
             if bytes.len() > most {
-                return Err(ClientError::not_http_error(&self.address));
+                return Err(ClientError::TooLong {
+                    address: self.address.to_string(),
+                    limit_mib: most >> 20,
+                });
             }
         }
         Ok(())

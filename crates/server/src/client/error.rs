@@ -1,10 +1,10 @@
-//! Errors of client calls: the reason, and the possible remedy.
+//! Errors of client calls. Each message names the reason and, if there is one, a remedy.
 
 use super::ApiAddress;
 use packetrig_units::Blame;
 use std::io;
 
-/// Error of a call that the client makes.
+/// Why a call of the client failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Connecting failed: for example, no server listens on the address, or the host name is unknown.
@@ -26,6 +26,8 @@ pub enum ClientError {
          https://{authority}"
     )]
     NotHttp { address: String, authority: String },
+    #[error("the answer from {address} is longer than {limit_mib} MiB, the most that this program reads")]
+    TooLong { address: String, limit_mib: usize },
     /// The certificate is not one of the trusted certificates.
     #[error(
         "the certificate of {address} cannot be verified ({reason}); give the certificate of its authority, \
@@ -45,7 +47,7 @@ pub enum ClientError {
          that the server does not admit, need --token-file"
     )]
     Forbidden { address: String, message: String },
-    /// Any other answer with a status other than 200.
+    /// The server answers with any other status that is not 200.
     #[error("{message}")]
     Refused { status: u16, message: String },
 }
@@ -65,13 +67,15 @@ impl ClientError {
         Self::Lost { address: address.to_string(), source }
     }
 
-    /// Says whether the error is due to the user, the world or missing rights.
+    /// Says what caused the error: wrong options, missing rights, or the network and the server.
     pub fn blame(&self) -> Blame {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } | Self::Untrusted { .. } => Blame::World,
-            Self::NotTls { .. } | Self::NotHttp { .. } | Self::Options(_) | Self::Refused { .. } => {
-                Blame::Usage
-            }
+            Self::NotTls { .. }
+            | Self::NotHttp { .. }
+            | Self::TooLong { .. }
+            | Self::Options(_)
+            | Self::Refused { .. } => Blame::Usage,
             Self::File { source, .. } => Blame::from_named_file(source),
             Self::Forbidden { .. } => Blame::Rights,
         }

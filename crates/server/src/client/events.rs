@@ -1,4 +1,4 @@
-//! Server-sent events, as a server of this crate sends them.
+//! Reads server-sent events in the form in which the server of this crate writes them.
 
 use super::connection::ApiConnection;
 use super::response::BodyDecoder;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Maximum number of bytes of one event: all rows of the largest run.
+/// Maximum length of one event. The longest event has all rows of the largest run.
 const MAX_EVENT_BYTES: usize = 64 << 20;
 
 /// An event that the server sent, with its JSON data.
@@ -42,7 +42,7 @@ impl EventStream {
         Self { connection, body, parser, quiet: Duration::ZERO }
     }
 
-    /// Waits for the next event; `None` if the server sends nothing for this time. Fails if the server closes the
+    /// Waits for the next event; `None` if the server sends nothing for `timeout`. Fails if the server closes the
     /// connection, is silent for too long, or sends data that is not an event.
     pub fn wait_for_event(&mut self, timeout: Duration) -> Result<Option<ServerEvent>, ClientError> {
         self.connection
@@ -62,7 +62,7 @@ impl EventStream {
                 }
                 Ok(_) => self.quiet = Duration::ZERO,
                 Err(ClientError::Lost { source, .. }) if source.kind() == ErrorKind::TimedOut => {
-                    // Any received byte resets this counter, so only successive waits count.
+                    // Every received byte sets the sum back to zero, so it is the time since the last byte.
                     self.quiet += timeout;
                     if self.quiet > MAX_SERVER_SILENCE {
                         return Err(self.connection_lost_error(
@@ -75,7 +75,7 @@ impl EventStream {
                 Err(error) => return Err(error),
             }
             let decoded = self.body.decode_body_bytes(&bytes, &mut self.parser.unread);
-            // An event without an end would otherwise grow until memory is full.
+            // The length is limited, because an event that never ends would fill the memory.
             if decoded.is_err() || self.parser.unread.len() > MAX_EVENT_BYTES {
                 return Err(self.connection_lost_error(
                     ErrorKind::InvalidData,
@@ -104,7 +104,8 @@ impl EventParser {
     /// server and are skipped.
     fn next(&mut self) -> Option<ServerEvent> {
         loop {
-            // The search begins one byte earlier, because the blank line that ends an event may be split between two reads.
+            // The search begins one byte earlier, because the blank line that ends an event may be
+            // split between two reads.
             let from = self.searched.saturating_sub(1).min(self.unread.len());
             let Some(end) = self.unread[from..].windows(2).position(|pair| pair == b"\n\n") else {
                 self.searched = self.unread.len();

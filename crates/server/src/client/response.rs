@@ -5,9 +5,9 @@ use packetrig_units::clamp_to_usize;
 use packetrig_units::text::one_line;
 use serde_json::Value;
 
-/// Longest head of an answer.
+/// Maximum length of the head (status line and header fields) of an answer.
 const MAX_HEAD_BYTES: usize = 64 << 10;
-/// Longest size line of a chunk.
+/// Maximum length of the line with the size of a chunk.
 const MAX_SIZE_BYTES: usize = 64;
 
 /// Longest text of a refusal, in characters. It comes from another machine and is shown in a terminal.
@@ -18,12 +18,12 @@ const MAX_REFUSAL_CHARACTERS: usize = 4096;
 pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) is_chunked: bool,
-    /// Bytes of the head itself.
+    /// Length of the head, in bytes.
     pub(super) length: usize,
 }
 
 impl ResponseHead {
-    /// The head at the beginning of `bytes`; `None` if its end has not come yet.
+    /// Parses the head at the beginning of `bytes`; `None` if the end of the head has not arrived yet.
     pub(super) fn parse_response_head(
         address: &ApiAddress,
         bytes: &[u8],
@@ -51,7 +51,7 @@ impl ResponseHead {
     }
 }
 
-/// Returns the document of a complete answer, or its refusal as an error.
+/// Parses a complete answer: returns its JSON document, or an error for any status but 200.
 pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, ClientError> {
     let head = ResponseHead::parse_response_head(address, bytes)?
         .ok_or_else(|| ClientError::incomplete_answer_error(address))?;
@@ -83,7 +83,7 @@ pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, 
     })
 }
 
-/// Decodes a body with or without chunks. It may come in pieces of any size.
+/// Decodes the body of an answer, with or without chunked encoding, from pieces of any size.
 #[derive(Debug)]
 pub(super) struct BodyDecoder {
     is_chunked: bool,
@@ -94,11 +94,11 @@ pub(super) struct BodyDecoder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkState {
     Size,
-    /// Bytes of the chunk that are still to come.
+    /// Number of bytes of the chunk that have not arrived yet.
     Data(u64),
     /// The line end after a chunk.
     DataEnd,
-    /// The last chunk has come.
+    /// The last chunk has arrived.
     Finished,
 }
 
@@ -111,7 +111,7 @@ impl BodyDecoder {
         Self { is_chunked, state: ChunkState::Size, size_line: Vec::new() }
     }
 
-    /// Appends the content in `bytes` to `content`.
+    /// Decodes the next `bytes` of the body and appends the result to `content`.
     pub(super) fn decode_body_bytes(
         &mut self,
         mut bytes: &[u8],

@@ -10,15 +10,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rule that decides which certificate is accepted.
+/// Which certificates of a server the client accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateTrust {
     /// Accepts any certificate of a server on this machine that gets no token: no data leaves the machine, and none
     /// is secret. Refuses to call any other server.
     ThisMachine,
-    /// The certificate, or that of its authority, is in this file (PEM).
+    /// Accepts a certificate that this file (PEM) contains, or that an authority in this file has signed.
     Authorities(PathBuf),
-    /// Any certificate, also of another machine: the user has waived the check.
+    /// Accepts any certificate, also of another machine (`--insecure`).
     Anything,
 }
 
@@ -73,7 +73,7 @@ fn read_authorities(file: &Path) -> Result<RootCertStore, ClientError> {
     }
 }
 
-/// Accepts every certificate, but checks that the server has its key.
+/// Accepts every certificate, but checks that the server has the private key of the certificate.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -86,7 +86,7 @@ impl ServerCertVerifier for AnyCertificate {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // The certificate itself is not checked. The signatures below still show that the server has its key.
+        // The certificate itself is not checked. The signatures below still prove that the server has its private key.
         Ok(ServerCertVerified::assertion())
     }
 

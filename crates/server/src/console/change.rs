@@ -5,7 +5,7 @@ use crate::tester::{RefusalKind, TesterRefusal};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// Sets the new rate or size of the flows that `update` names.
+/// Sets the properties (rate, size) that `update` lists, in the flows that it names.
 pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, TesterRefusal> {
     if update.get("protocols").is_some() {
         return Err(TesterRefusal::validation(
@@ -57,7 +57,7 @@ pub(super) fn append_flows(mut config: Value, append: Value) -> Result<Value, Te
             new.push(flow.clone());
         }
     }
-    // Indexing adds a `null` if the configuration has no flows. The other branch replaces it.
+    // `config["flows"]` adds a `null` if the configuration has no flows. The `else` branch replaces it.
     if let Some(flows) = config["flows"].as_array_mut() {
         flows.extend(new);
     } else if let Some(config) = config.as_object_mut() {

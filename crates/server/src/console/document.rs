@@ -1,4 +1,4 @@
-//! Turns a client's configuration into a document and a plan, with the real locations of ports, and makes the open run follow it.
+//! Reads a client's configuration into a plan with the real locations of ports, and opens or changes the run for it.
 
 use super::live::LiveCounts;
 use super::names::ConfigurationNames;
@@ -33,7 +33,7 @@ pub(super) struct ParsedConfiguration {
 }
 
 impl<R: RunSource> TestConsole<R> {
-    /// Reads a normalised configuration.
+    /// Reads the names and the plan of a normalised configuration. Fails if the plan has errors.
     fn read_config(&self, config: &Arc<str>) -> Result<ParsedConfiguration, TesterRefusal> {
         let document = self.read_document(Arc::clone(config))?;
         Ok(ParsedConfiguration { names: ConfigurationNames::without_routes(config), document })
@@ -51,7 +51,8 @@ impl<R: RunSource> TestConsole<R> {
         Ok(PlanDocument::read_text(with_locations, self.rigs.plan_parse_options())?)
     }
 
-    /// Ends the open run, and opens a run for `config`.
+    /// Ends the open run, and opens a run for `config`. Returns the warnings of the plan. An empty configuration only
+    /// ends the open run.
     pub(super) fn replace_config(
         &self,
         changes: &mut ChangeState,
@@ -85,8 +86,8 @@ impl<R: RunSource> TestConsole<R> {
         Ok(warnings)
     }
 
-    /// Changes the open run to `config` without closing it.
-    pub(super) fn replan_run(
+    /// Changes the open run to `config` without closing it. Returns the warnings of the plan.
+    pub(super) fn apply_config_to_run(
         &self,
         changes: &mut ChangeState,
         config: Arc<str>,

@@ -31,7 +31,7 @@ impl TotalsHistory {
         // Viewers also see the latest totals between two points, so they are stored even if no point is due.
         self.latest = sum_totals(sample, elapsed);
         let due = self.points.last().is_none_or(|last| {
-            // Samples do not come exactly on time, so the nearest sample is taken.
+            // Samples do not come exactly on time: one that is up to half an interval early counts as due.
             elapsed.as_u64() + FIRST_INTERVAL.as_u64() / 2 >= last.elapsed.as_u64() + self.interval.as_u64()
         });
         if !due {

@@ -1,6 +1,7 @@
-//! Collects from the events of a run what rows and viewers need.
+//! Collects counts and states from the events of a run, for rows and viewers.
 //!
-//! A clone is cheap: samples are shared. A viewer works on a clone, so that the events of the run do not wait for it.
+//! A clone of [`LiveCounts`] is cheap: samples are shared. A viewer works on a clone, so that the events of the run
+//! do not wait for it.
 
 use super::history::TotalsHistory;
 use packetrig_plan::Plan;
@@ -16,10 +17,11 @@ use std::sync::Arc;
 
 /// Time over which rates are averaged.
 const RATE_WINDOW: Nanos = Nanos::from_millis(1_000);
-/// A flow counts as stopped this long after its last frame was sent, or earlier if all its frames have arrived.
+/// A flow counts as stopped this long after the first sample in which it does not send, plus the delay with which
+/// receivers report. It counts as stopped earlier if all its frames have arrived.
 const FLOW_STOP_DELAY: Nanos = Nanos::from_millis(300);
 
-/// Frames and bytes of a port, both ways.
+/// Frames and bytes that a port has sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PortTotals {
     pub(super) frames_tx: u64,
@@ -34,7 +36,7 @@ struct LinkState {
     since: MonoTime,
 }
 
-/// Maximum number of remarks of a run that are kept for viewers.
+/// Maximum number of findings (remarks on a run) that viewers see. The oldest one is dropped.
 const MAX_FINDINGS: usize = 20;
 
 /// A port that a node has opened.
@@ -55,7 +57,7 @@ pub(super) struct LiveCounts {
     pub(super) history: TotalsHistory,
     /// The last sample of each node of a fleet.
     nodes: BTreeMap<NodeName, Arc<CountSample>>,
-    /// Samples of all nodes together; the latest last, each sorted by stream.
+    /// Samples with the sums over all nodes, the oldest first. Each sample is sorted by stream.
     samples: VecDeque<Arc<CountSample>>,
     /// For each idle stream: the time of the first sample without sending.
     quiet_since: HashMap<usize, MonoTime>,
@@ -124,7 +126,7 @@ impl LiveCounts {
         self.findings.push_back(text.to_owned());
     }
 
-    /// A number that changes whenever anything that viewers see changes.
+    /// Returns a number that grows with every change that viewers can see.
     pub(super) const fn revision(&self) -> u64 {
         self.revision
     }
@@ -134,7 +136,8 @@ impl LiveCounts {
             if counts.is_sending {
                 self.quiet_since.remove(stream);
             } else {
-                // The first sample without sending counts: from then on, the last frames may still arrive for a limited time.
+                // The stream gets the time of the first sample without sending. The last frames may arrive for a
+                // limited time after it.
                 self.quiet_since.entry(*stream).or_insert(sample.at);
             }
         }
@@ -154,7 +157,7 @@ impl LiveCounts {
         let at = sample.at;
         self.history.add_sample(&sample);
         self.samples.push_back(Arc::new(sample));
-        // Keep one sample that is at least a window old: rates need it as their beginning.
+        // One sample that is at least [`RATE_WINDOW`] old is kept, because the interval of a rate begins with it.
         while self.samples.get(1).is_some_and(|second| at.since(second.at) >= RATE_WINDOW) {
             self.samples.pop_front();
         }
@@ -183,7 +186,7 @@ impl LiveCounts {
         self.latest_sample()?.pings.iter().find(|(of, _)| *of == number)?.1
     }
 
-    /// Path of the last capture of a port.
+    /// Path of the file of a port's last capture; `None` if there is none.
     pub(super) fn capture_file(&self, port: usize) -> Option<&str> {
         let captures = self.latest_sample()?.captures.iter();
         captures.filter(|capture| capture.port == port).find_map(|capture| capture.file.as_deref())
@@ -199,7 +202,7 @@ impl LiveCounts {
         self.links.get(&port).map(|link| link.is_up)
     }
 
-    /// Time of the link's last change.
+    /// Time of the last change of a port's link, or of its first report; `None` before that.
     pub(super) fn link_change_time(&self, port: usize) -> Option<MonoTime> {
         self.links.get(&port).map(|link| link.since)
     }
@@ -218,11 +221,11 @@ impl LiveCounts {
         self.ended.as_deref()
     }
 
-    /// Returns whether a stream sends, or its last frames may still be on their way.
+    /// Returns true if a stream sends, or if its last frames may still be on their way.
     pub(super) fn is_stream_active(&self, stream: usize, all_arrived: bool) -> bool {
         let Some(latest) = self.latest_sample() else { return false };
         let Some(counts) = sent_counts(latest, stream) else { return false };
-        // A frame that its receiver has not reported yet cannot count as missing.
+        // Receivers report with a delay. A frame that they have not reported yet must not count as missing.
         let has_settled = self
             .quiet_since
             .get(&stream)
@@ -231,10 +234,11 @@ impl LiveCounts {
         counts.is_sending || (counts.frames > 0 && !all_arrived && !has_settled)
     }
 
-    /// Returns the counts of all ports, if there is no traffic now. Traffic that begins then restarts the counters of ports from zero.
+    /// Returns the counts of all ports if no stream sends or is paused, otherwise `None`. When traffic is started
+    /// then, the port counters that clients see begin at zero, so the caller needs these counts as their baseline.
     pub(super) fn port_totals_if_idle(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
         let latest = self.latest_sample()?;
-        // A paused flow will continue with its counts, so it still belongs to the traffic so far.
+        // A paused flow continues with its counts when it is resumed, so traffic has not ended.
         let is_quiet = !latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused);
         is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, port_totals(plan, latest, port))).collect())
     }
@@ -244,7 +248,7 @@ impl LiveCounts {
         self.before = before;
     }
 
-    /// Counts of a port since traffic last began.
+    /// Counts of a port in `sample`, since traffic last began.
     pub(super) fn port_totals_since_start(
         &self,
         plan: &Plan,
@@ -274,14 +278,15 @@ fn clear_stream_counts(sample: &mut CountSample, streams: &HashSet<usize>) {
     }
 }
 
-/// Sender's counts of a stream, found by binary search: a sample is sorted by stream, and may have thousands of them.
+/// Returns the sender's counts of a stream; `None` if the sample has none. This is a binary search, because a sample
+/// may have thousands of streams.
 pub(super) fn sent_counts(sample: &CountSample, stream: usize) -> Option<&StreamTxCounts> {
     let place = sample.tx.binary_search_by_key(&stream, |(index, _)| *index).ok()?;
     Some(&sample.tx[place].1)
 }
 
-/// Receivers' counts of a stream, one for each port.
-pub(super) fn received_counts(
+/// Returns the counts of a stream at each port that has received it, with the index of the port.
+pub(super) fn find_received_counts(
     sample: &CountSample,
     stream: usize,
 ) -> impl Iterator<Item = (usize, &StreamRxCounts)> {
@@ -290,7 +295,7 @@ pub(super) fn received_counts(
     of_stream.map(|(_, port, counts)| (*port, counts))
 }
 
-/// All that a port has sent and received in the run.
+/// Frames and bytes that a port has sent and received since the run was opened.
 fn port_totals(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
     let mut moved = PortTotals::default();
     for (stream, counts) in &sample.tx {
@@ -331,7 +336,7 @@ mod tests {
         let latest = live.latest_sample().unwrap();
         assert_eq!((latest.at, sent_counts(latest, 0).unwrap().frames), (at(3), 9));
         assert_eq!(
-            received_counts(latest, 0).map(|(port, counts)| (port, counts.frames)).collect::<Vec<_>>(),
+            find_received_counts(latest, 0).map(|(port, counts)| (port, counts.frames)).collect::<Vec<_>>(),
             [(1, 6)]
         );
     }

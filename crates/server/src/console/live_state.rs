@@ -1,6 +1,6 @@
 //! Builds the state of the run that viewers see. It is built from clones of shared values, without holding a lock.
 
-use super::live::{LiveCounts, received_counts, sent_counts};
+use super::live::{LiveCounts, find_received_counts, sent_counts};
 use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
 use super::rows::{self, StreamRates, WallClock};
 use super::{ClientView, TestConsole};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 impl<R: RunSource> LiveSource for TestConsole<R> {
     fn revision(&self) -> u64 {
         let view = self.lock_view();
-        combined_revision(view.number, &view.lock_live())
+        combine_revisions(view.number, &view.lock_live())
     }
 
     fn live_state(&self) -> LiveState {
@@ -31,12 +31,12 @@ impl<R: RunSource> LiveSource for TestConsole<R> {
 
 /// Combines the number of the configuration and the revision of its counts, which both only grow, into one number
 /// that practically never repeats.
-pub(super) const fn combined_revision(configuration: u64, live: &LiveCounts) -> u64 {
+pub(super) const fn combine_revisions(configuration: u64, live: &LiveCounts) -> u64 {
     // 40 bits suffice for 10^12 events of one configuration.
     configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
 }
 
-/// State from which the views of a run are made. A clone is cheap.
+/// What is needed to show a run to viewers: names, plan and counts. A clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ViewedRun {
     /// See [`LiveState::configuration`].
@@ -49,7 +49,7 @@ pub(super) struct ViewedRun {
 impl ViewedRun {
     pub(super) fn live_state(&self, wall: WallClock<'_>) -> LiveState {
         let run = self.plan.as_ref().map(|plan| build_live_run(plan, &self.names, &self.live, wall));
-        LiveState { revision: combined_revision(self.number, &self.live), configuration: self.number, run }
+        LiveState { revision: combine_revisions(self.number, &self.live), configuration: self.number, run }
     }
 }
 
@@ -119,15 +119,15 @@ fn build_live_stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &Li
         ..LiveStream::default()
     };
     let Some(latest) = live.latest_sample() else { return bare };
-    let state = rows::transmit_state(plan, live, latest, &route.streams);
+    let state = rows::compute_transmit_state(plan, live, latest, &route.streams);
     // A stream that has stopped has no rate, although the samples of the last second still differ.
     let rates = if state == TransmitState::Started {
         rows::compute_stream_rates(live, &route.streams)
     } else {
         StreamRates::default()
     };
-    let out = rows::sent_since_start(latest, &route.streams);
-    let arrived = rows::received_since_start(latest, &route.streams);
+    let out = rows::sum_sent_since_start(latest, &route.streams);
+    let arrived = rows::sum_received_since_start(latest, &route.streams);
     let received = ReceivedStream {
         frames: arrived.frames,
         bytes: arrived.bytes,
@@ -161,7 +161,7 @@ fn sum_live_totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStrea
     }
     let mut delays = DelaySummary::default();
     for (.., received) in &latest.rx {
-        // Merged from sums and extremes: the mean of means would weigh streams alike.
+        // The sums are merged, not the means: a mean of means would give every stream the same weight.
         delays.merge(&received.delays);
     }
     // Without a mean no latency was measured, so there is no smallest and no largest latency either.
@@ -194,13 +194,13 @@ fn build_live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     ledger
 }
 
-/// Losses of the whole run, by the place where frames were lost.
+/// Losses of the whole run: their number, and how many of them the sender, the path and the receiver lost.
 fn sum_live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
     // Without metrics, receivers do not recognise a stream, so its losses are unknown.
     let measured = plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable);
     let loss = measured
         .map(|(index, stream)| {
-            let state = rows::transmit_state(plan, live, sample, &[index]);
+            let state = rows::compute_transmit_state(plan, live, sample, &[index]);
             compute_stream_loss(stream, index, sample, state == TransmitState::Started)
         })
         .fold(LiveLoss::default(), LiveLoss::plus);
@@ -209,7 +209,8 @@ fn sum_live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_moti
         .iter()
         .map(|(_, tx, rx)| {
             // Interface and receiver are not read at the same time. While traffic runs, a frame that only the
-            // interface has counted is not lost, so only drops of the ring count as losses of the receiver.
+            // interface has counted may still be counted by the receiver, so only drops of the receive ring
+            // count as its losses.
             let arrived = rx.arrived.filter(|_| !in_motion);
             (tx, RxCounters { arrived, ..*rx })
         })
@@ -231,10 +232,10 @@ fn compute_stream_loss(
     sample: &CountSample,
     may_be_in_flight: bool,
 ) -> LiveLoss {
-    // A receiver cannot miss a frame without a number, so only numbered ones are expected.
+    // A receiver cannot notice the loss of a frame without a sequence number, so only numbered frames are expected.
     let numbered = sent_counts(sample, index).map_or(0, StreamTxCounts::numbered_frames);
     let (mut counted, mut gaps) = (0, 0);
-    for (_, counts) in received_counts(sample, index) {
+    for (_, counts) in find_received_counts(sample, index) {
         counted += counts.sequence.unique;
         gaps += counts.sequence.lost;
     }

@@ -17,7 +17,7 @@ pub(super) struct NamedFlow {
     pub(super) routes: Vec<FlowRoute>,
 }
 
-/// A route of a flow: its streams from one port to the same receiving ports. Each route has one row.
+/// The streams of a flow that have the same sending port and the same receiving ports. Each route has one row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowRoute {
     pub(super) tx: usize,
@@ -78,7 +78,7 @@ impl ConfigurationNames {
         Ok((0..self.ports.len()).filter(|port| names.is_empty() || wanted.contains(port)).collect())
     }
 
-    /// Those of the named flows that have metrics, or all flows with metrics if none is named.
+    /// Returns the named flows that have metrics; if no flow is named, all flows with metrics.
     pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&NamedFlow>, TesterRefusal> {
         let wanted = self.resolve_wanted_flows(names)?;
         // A flow without metrics has no row, even if the client names it.
@@ -94,7 +94,7 @@ impl ConfigurationNames {
         Ok(routes.flat_map(|route| route.streams.iter().copied()).collect())
     }
 
-    /// Indices of the streams of flows that `others` does not have.
+    /// Indices of the streams whose flow is not in `others`.
     pub(super) fn streams_unknown_to(&self, others: &Self) -> Vec<usize> {
         let known: HashSet<&str> = others.flows.iter().map(|flow| flow.name.as_str()).collect();
         let new = self.flows.iter().filter(|flow| !known.contains(flow.name.as_str()));
@@ -109,7 +109,7 @@ impl ConfigurationNames {
     }
 }
 
-/// The refusal of unknown names.
+/// Refuses names that the configuration does not have, with one error for each name.
 pub(super) fn unknown_names_refusal(names: &[String]) -> TesterRefusal {
     let errors = names.iter().map(|name| format!("the configuration has no object with the name `{name}`"));
     TesterRefusal { kind: RefusalKind::Validation, errors: errors.collect() }
@@ -121,7 +121,7 @@ fn check_names(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), 
 }
 
 fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {
-    // The map has its own names, because the flows are changed while it is in use.
+    // The map owns copies of the names, because the flows are changed while it is in use.
     let place: HashMap<String, usize> = flows.iter().map(|flow| flow.name.clone()).zip(0..).collect();
     // The plan keeps the streams of removed flows (decision 0009, 5), which the configuration does not name.
     for (index, stream) in plan.streams.iter().enumerate() {
@@ -137,7 +137,7 @@ fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {
     }
 }
 
-/// The members of a configuration that have names.
+/// The members of a configuration that are read here: ports and flows.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct NamedMembers {

@@ -1,8 +1,8 @@
 //! Builds rows of metrics from the plan and the latest samples. The functions are pure.
 
-use super::live::{LiveCounts, PortTotals, received_counts, sent_counts};
+use super::live::{LiveCounts, PortTotals, find_received_counts, sent_counts};
 use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
-use crate::tester::{FlowRow, KnownNeighbour, LatencyFigures, PortRow, TransmitState};
+use crate::tester::{FlowRow, LatencyFigures, NeighbourRow, PortRow, TransmitState};
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::counts::{DelaySummary, SinceStart};
 use packetrig_stats::live_loss::LiveLoss;
@@ -32,7 +32,8 @@ pub(super) fn build_port_row(
         .map(|sample| PortSample { at: sample.at, totals: live.port_totals_since_start(plan, sample, port) })
         .collect();
     let now = samples.last().map(|sample| sample.totals).unwrap_or_default();
-    // After the last frame, the samples of the last second still differ: a port that does not transmit has no sending rate.
+    // For a second after the last frame, the samples still differ. A port that does not transmit must
+    // show no sending rate.
     let sending = if transmitting { samples.as_slice() } else { &[] };
     PortRow {
         name: plan.ports[port].name.clone(),
@@ -56,7 +57,7 @@ pub(super) fn build_port_row(
     }
 }
 
-/// Counts of a port at a time.
+/// Counts of a port, and the time of the sample that has them.
 struct PortSample {
     at: MonoTime,
     totals: PortTotals,
@@ -98,9 +99,9 @@ fn build_flow_row(
         ..FlowRow::default()
     };
     let Some(latest) = live.latest_sample() else { return bare };
-    let out = sent_since_start(latest, &route.streams);
-    let arrived = received_since_start(latest, &route.streams);
-    let transmit = transmit_state(plan, live, latest, &route.streams);
+    let out = sum_sent_since_start(latest, &route.streams);
+    let arrived = sum_received_since_start(latest, &route.streams);
+    let transmit = compute_transmit_state(plan, live, latest, &route.streams);
     // A flow that has stopped has no rate, although the samples of the last second still differ.
     let rates = if transmit == TransmitState::Started {
         compute_stream_rates(live, &route.streams)
@@ -128,10 +129,10 @@ fn build_flow_row(
     }
 }
 
-/// Latency over these streams; `None` if no frame had a send time: a value that was not measured is absent.
+/// Latency over these streams; `None` if no received frame had a send time, because nothing was measured then.
 pub(super) fn stream_latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
     let mut delays = DelaySummary::default();
-    for (_, counts) in streams.iter().flat_map(|stream| received_counts(latest, *stream)) {
+    for (_, counts) in streams.iter().flat_map(|stream| find_received_counts(latest, *stream)) {
         delays.merge(&counts.delays);
     }
     Some(LatencyFigures {
@@ -167,23 +168,24 @@ impl StreamTotal {
     }
 }
 
-pub(super) fn sent_since_start(sample: &CountSample, streams: &[usize]) -> StreamTotal {
+pub(super) fn sum_sent_since_start(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().filter_map(|stream| sent_counts(sample, *stream));
     StreamTotal::sum_streams(counts.map(|counts| counts.since_start))
 }
 
-pub(super) fn received_since_start(sample: &CountSample, streams: &[usize]) -> StreamTotal {
-    let counts = streams.iter().flat_map(|stream| received_counts(sample, *stream));
+pub(super) fn sum_received_since_start(sample: &CountSample, streams: &[usize]) -> StreamTotal {
+    let counts = streams.iter().flat_map(|stream| find_received_counts(sample, *stream));
     StreamTotal::sum_streams(counts.map(|(_, counts)| counts.since_start))
 }
 
-/// Returns whether every frame of a stream has arrived; `false` without metrics, because its frames cannot be recognised then.
+/// Returns whether every frame of a stream has arrived; `false` without metrics, because receivers do not
+/// recognise the frames then.
 fn have_all_frames_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
-    let expected = stream.expected_copies(sent_since_start(sample, &[index]).frames);
-    stream.metrics.enable && received_since_start(sample, &[index]).frames >= expected
+    let expected = stream.expected_copies(sum_sent_since_start(sample, &[index]).frames);
+    stream.metrics.enable && sum_received_since_start(sample, &[index]).frames >= expected
 }
 
-pub(super) fn transmit_state(
+pub(super) fn compute_transmit_state(
     plan: &Plan,
     live: &LiveCounts,
     latest: &CountSample,
@@ -212,10 +214,10 @@ pub(super) fn live_loss(
 ) -> LiveLoss {
     let expected = streams
         .iter()
-        .map(|index| plan.streams[*index].expected_copies(sent_since_start(latest, &[*index]).frames))
+        .map(|index| plan.streams[*index].expected_copies(sum_sent_since_start(latest, &[*index]).frames))
         .sum();
-    let arrived = received_since_start(latest, streams).frames;
-    let counts = streams.iter().flat_map(|stream| received_counts(latest, *stream));
+    let arrived = sum_received_since_start(latest, streams).frames;
+    let counts = streams.iter().flat_map(|stream| find_received_counts(latest, *stream));
     let gaps = counts.map(|(_, counts)| counts.missing).sum();
     LiveLoss::new(expected, arrived, gaps, state == TransmitState::Started)
 }
@@ -240,10 +242,10 @@ pub(super) fn compute_stream_rates(live: &LiveCounts, streams: &[usize]) -> Stre
             rates.frames_tx += rate.frames;
             rates.bytes_tx += rate.bytes;
         }
-        for (port, now) in received_counts(latest, *stream) {
+        for (port, now) in find_received_counts(latest, *stream) {
             let then = live
                 .samples()
-                .filter_map(|sample| received_counts(sample, *stream).find(|(at, _)| *at == port));
+                .filter_map(|sample| find_received_counts(sample, *stream).find(|(at, _)| *at == port));
             let rate = compute_count_rate(&now.since_start, then.map(|(_, counts)| counts.since_start));
             rates.frames_rx += rate.frames;
             rates.bytes_rx += rate.bytes;
@@ -278,8 +280,8 @@ fn per_second(count: u64, span: Nanos) -> f64 {
     if span == Nanos::ZERO { 0.0 } else { count as f64 * 1e9 / span.as_u64() as f64 }
 }
 
-pub(super) fn build_neighbour_row(state: &NeighbourState) -> KnownNeighbour {
-    KnownNeighbour {
+pub(super) fn build_neighbour_row(state: &NeighbourState) -> NeighbourRow {
+    NeighbourRow {
         ethernet: state.interface.clone(),
         address: state.address,
         mac: state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),

@@ -22,7 +22,7 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
     let wanted = start..end;
     let mut frame = 0;
     // A block of pcapng begins with its type and total length: the 8 bytes that were read. All blocks that are not
-    // frames are kept, because frames refer to the interfaces that they describe.
+    // frames are kept, because some of them describe the interfaces to which frames refer.
     if read_u32_at(&out, 0) == PCAPNG_MAGIC {
         // The section header is a block like any other: its length is at the same offset.
         let rest = read_rest_of_block(&mut file, &out)?;
@@ -38,7 +38,8 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
             }
         }
     } else {
-        // A classic file has a header of 24 bytes, and 16 before each frame; the captured length is the third word.
+        // A classic pcap file has a header of 24 bytes, and a header of 16 bytes before each frame; the third 32-bit
+        // word of the latter is the captured length.
         out.extend(read_bytes(&mut file, 16)?);
         // After the last wanted frame, a classic file has only frames, so the remaining bytes need not be read.
         while frame + 1 < end
@@ -46,7 +47,7 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
         {
             frame += 1;
             // Frames that are not wanted are read, too, because the source of the bytes cannot seek.
-            let bytes = read_bytes(&mut file, checked_size(read_u32_at(&head, 8))?)?;
+            let bytes = read_bytes(&mut file, check_block_size(read_u32_at(&head, 8))?)?;
             if wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(bytes);
@@ -71,7 +72,7 @@ fn check_slice_length(part: &[u8]) -> io::Result<()> {
 fn read_rest_of_block(file: &mut impl Read, head: &[u8]) -> io::Result<Vec<u8>> {
     // If the length is smaller than the bytes already read, the file is damaged, and the subtraction would underflow.
     let length =
-        checked_size(read_u32_at(head, 4))?.checked_sub(head.len()).ok_or_else(unknown_format_error)?;
+        check_block_size(read_u32_at(head, 4))?.checked_sub(head.len()).ok_or_else(unknown_format_error)?;
     read_bytes(file, length)
 }
 
@@ -80,7 +81,7 @@ fn read_u32_at(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, u32::from_le_bytes)
 }
 
-fn checked_size(length: u32) -> io::Result<usize> {
+fn check_block_size(length: u32) -> io::Result<usize> {
     // A damaged length must not cause an allocation of gigabytes.
     usize::try_from(length).ok().filter(|length| *length <= MAX_BLOCK_BYTES).ok_or_else(unknown_format_error)
 }

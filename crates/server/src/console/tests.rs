@@ -148,7 +148,7 @@ fn traffic(
     flows: &[&str],
 ) -> Result<Vec<String>, TesterRefusal> {
     console
-        .set_state(SwitchedState::Traffic { change, flows: flows.iter().map(|f| (*f).to_owned()).collect() })
+        .set_state(RequestedState::Traffic { change, flows: flows.iter().map(|f| (*f).to_owned()).collect() })
 }
 
 fn log(fake: &FakeRun) -> Vec<String> {
@@ -313,7 +313,7 @@ fn config_change_does_not_wait_for_pings() {
         while !fake.log.lock().unwrap().iter().any(|line| line.starts_with("Ping")) {
             std::thread::yield_now();
         }
-        console.set_state(SwitchedState::Protocols { on: true }).unwrap();
+        console.set_state(RequestedState::Protocols { on: true }).unwrap();
         assert!(!pinging.is_finished(), "nobody has answered yet");
         // No answer comes from a run that has gone.
         set_config(&console, &json!({})).unwrap();

@@ -1,13 +1,13 @@
 //! The live state of a run that clients cannot change, such as that of `packetrig run`, for viewers.
 
-use super::live_state::{ViewedRun, combined_revision};
+use super::live_state::{ViewedRun, combine_revisions};
 use super::names::ConfigurationNames;
 use crate::viewing::{LiveSource, LiveState};
 use packetrig_plan::Plan;
 use packetrig_report::event::RunEvent;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The run in progress of one command. A test method performs one run after the other.
+/// The run that a command such as `packetrig run` performs now. A test method performs one run after the other.
 #[derive(Debug)]
 pub struct WatchedRun {
     view: Mutex<ViewedRun>,
@@ -15,8 +15,8 @@ pub struct WatchedRun {
 }
 
 impl WatchedRun {
-    /// `wall_minus_monotonic`: difference of the two clocks in ns. It is taken once, so that shown times do not jump
-    /// when the wall clock is set.
+    /// `wall_minus_monotonic`: the wall clock minus the monotonic clock, in ns. It is read once, so that the times that
+    /// viewers see do not jump when the wall clock is set.
     pub fn new(wall_minus_monotonic: u64) -> Self {
         Self { view: Mutex::default(), wall_minus_monotonic }
     }
@@ -44,7 +44,7 @@ impl WatchedRun {
 impl LiveSource for WatchedRun {
     fn revision(&self) -> u64 {
         let view = self.lock_view();
-        combined_revision(view.number, &view.live)
+        combine_revisions(view.number, &view.live)
     }
 
     fn live_state(&self) -> LiveState {

@@ -22,7 +22,7 @@ pub const PORT_COLUMNS: &[Column] = &[
     .on_page("Location")
     .with_watch_column("Location", 20, 7),
     Column::new("node", Text, "Node that has the port.", |port| port.node.as_ref().map(CellValue::from)),
-    // The port's own state is used: the row counts a port as up until its link is known.
+    // `rx.link_up` is used, because `row.link_up` is true until the state of the link is known.
     Column::new("link_up", YesNo, "Whether the link is up.", |port| port.rx?.link_up.map(Flag))
         .on_page("Link")
         .with_watch_column("Link", 4, 1)
@@ -78,7 +78,7 @@ pub const PORT_COLUMNS: &[Column] = &[
     Column::new(
         "frames_dropped",
         Frames,
-        "Frames that the kernel refused to send, or the interface or our ring dropped.",
+        "Frames that the kernel refused to send, or that the interface or packetrig's receive ring dropped.",
         dropped_frames,
     )
     .with_watch_column("Dropped", 8, 1),
@@ -112,7 +112,7 @@ pub const PORT_COLUMNS: &[Column] = &[
     })
     .on_page("Dropped by interface")
     .with_metric("interface_dropped_frames_total"),
-    Column::new("rx.ring_dropped", Frames, "Frames dropped because our receive ring was full.", |port| {
+    Column::new("rx.ring_dropped", Frames, "Frames dropped by packetrig's full receive ring.", |port| {
         received_count(port, |rx| rx.ring_dropped)
     })
     .on_page("Dropped by ring")
@@ -135,7 +135,7 @@ fn received_count(port: &LivePort, count: fn(&RxCounters) -> u64) -> Option<Cell
 fn dropped_frames(port: &LivePort) -> Option<CellValue> {
     let sent = port.tx.map(|tx| tx.refused.saturating_add(tx.dropped.unwrap_or(0)));
     let received = port.rx.map(|rx| rx.ring_dropped);
-    // One half may be absent: a port that only sends has no ring to overflow.
+    // One of the two counts may be absent: a port that only sends has no ring to overflow.
     let dropped = [sent, received].into_iter().flatten().reduce(u64::saturating_add);
     dropped.map(Count)
 }

@@ -42,7 +42,7 @@ pub const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "lost",
         Frames,
-        "Frames in gaps that receivers have seen; when traffic has ended, all frames that have not arrived.",
+        "Frames missing between received frames; after the end of traffic, all frames that have not arrived.",
         |row| received_count(row, |rx| rx.loss.lost),
     )
     .on_page("Lost, frames")

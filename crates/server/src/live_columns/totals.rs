@@ -1,5 +1,5 @@
-//! Columns for the sums over all streams of a run in progress. Counts are from the opening of the run, rates cover the
-//! last second, and latencies are from the last start of each stream.
+//! Columns for the sums over all streams of a run in progress. Frames and bytes are counted since the run was opened,
+//! rates cover the last second, and latencies are measured since the last start of each stream.
 
 use super::LiveColumn;
 use crate::tester::LatencyFigures;

@@ -1,5 +1,5 @@
-//! The live state in the text format of Prometheus. Unknown values are absent. There is no metric for single streams: thousands of
-//! them would be thousands of time series.
+//! The live state in the text format of Prometheus. Values that were not measured are absent. There are no metrics of
+//! single streams: a run may have thousands of streams, and each would be a time series.
 
 use crate::live_columns::{LiveColumn, PORT_COLUMNS, TOTAL_COLUMNS};
 use crate::transport::rejections::{RejectionCause, RejectionCounts};
@@ -17,13 +17,15 @@ const RUN_METRICS: [RunMetric; 4] = [
         "Sent frames that may still be on their way: no receiver has seen a later frame.",
         |run| run.losses.loss.in_flight_or_lost as f64,
     ),
-    ("findings", "Number of remarks on the run that the server still has.", |run| run.findings.len() as f64),
+    ("findings", "Number of remarks on the run; the server keeps the latest 20.", |run| {
+        run.findings.len() as f64
+    }),
 ];
 
 /// Renders all metrics as text.
 pub(super) fn render_metrics(state: Option<&LiveState>, viewers: usize, refused: &RejectionCounts) -> String {
     let mut text = MetricsText::with_prefix("packetrig_");
-    // Prometheus has no values of text, so a label has the text and the value is always 1.
+    // A value in Prometheus cannot be text, so a label has the text and the value is always 1.
     text.write_metric("build_info", "Version of the program that serves these metrics.", |samples| {
         samples.add_sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
     });
@@ -81,7 +83,7 @@ fn port_labels(port: &LivePort) -> Labels<'_> {
     vec![("port", &port.row.name), ("node", port.node.as_deref().unwrap_or_default())]
 }
 
-/// Writes the metrics among these columns, with one sample for each row. Each row has its labels.
+/// Writes a metric for each column that is one, with one sample for each row. Each row comes with its labels.
 fn write_column_metrics<R>(
     text: &mut MetricsText,
     prefix: &str,

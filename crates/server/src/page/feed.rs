@@ -13,7 +13,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 pub(super) const MAX_VIEWERS: usize = 32;
 /// Time between two states.
 const STATE_INTERVAL: Duration = Duration::from_millis(100);
-/// Time in which the last state is published after the server was told to stop.
+/// How long viewers wait for the last state after the server was told to stop.
 const LAST_STATE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Interval of heartbeats to a viewer without new states, so that it notices a lost connection.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
@@ -21,9 +21,9 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Publishes the live state to viewers.
 pub(super) struct LiveFeed {
     source: Arc<dyn LiveSource>,
-    latest: watch::Sender<Option<Arc<ShownState>>>,
-    /// True while a task publishes states. The task decides to end, and viewers subscribe, under its lock. So no
-    /// viewer is left without a task.
+    latest: watch::Sender<Option<Arc<PublishedState>>>,
+    /// True while a task publishes states. The task decides to end, and viewers subscribe, while
+    /// they hold this lock. So no viewer is left without a task.
     is_running: Mutex<bool>,
     viewers: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
@@ -70,7 +70,7 @@ impl LiveFeed {
         Some(receiver)
     }
 
-    fn subscribe_states(self: &Arc<Self>) -> watch::Receiver<Option<Arc<ShownState>>> {
+    fn subscribe_states(self: &Arc<Self>) -> watch::Receiver<Option<Arc<PublishedState>>> {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
         // The subscription comes before the task begins: the task ends as soon as it finds no receiver.
         let states = self.latest.subscribe();
@@ -90,13 +90,14 @@ impl LiveFeed {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // This flag is read before the state is made, so that viewers still get the state that is made after the stop.
+            // This flag is read before the state is made, so that viewers still get the state that is
+            // made after the stop.
             let has_ended = self.mark_ended_if_unneeded();
             let shown = self.latest.borrow().as_ref().map(|shown| shown.state.revision);
             let source = Arc::clone(&self.source);
             let state = tokio::task::spawn_blocking(move || {
                 // Reading the revision is cheap. The state is made only if the revision has changed.
-                (shown != Some(source.revision())).then(|| Arc::new(ShownState::new(source.live_state())))
+                (shown != Some(source.revision())).then(|| Arc::new(PublishedState::new(source.live_state())))
             });
             // A panic of the source is a bug, but no reason to end the server: viewers get heartbeats only.
             if let Ok(Some(state)) = state.await {
@@ -119,40 +120,44 @@ impl LiveFeed {
 }
 
 /// A state, and the texts written from it: viewers of the same rows get the same text.
-struct ShownState {
+struct PublishedState {
     state: LiveState,
-    written: Mutex<Vec<WrittenRows>>,
+    written: Mutex<Vec<SerializedRows>>,
 }
 
 /// The serialised rows of one window; empty until a viewer has serialised them.
-struct WrittenRows {
+struct SerializedRows {
     window: StreamWindow,
     text: Arc<OnceCell<Arc<str>>>,
 }
 
-impl ShownState {
+impl PublishedState {
     fn new(state: LiveState) -> Self {
         Self { state, written: Mutex::default() }
     }
 
-    /// Returns the rows of a window as text. The first viewer that needs them serialises them; all other
-    /// viewers use the same text.
+    /// Returns the state with the rows of `window` as JSON text. The first viewer that needs it serialises it; all
+    /// other viewers of these rows use the same text.
     async fn serialize_rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerGoneError> {
-        let text = self.cell_for_window(window);
+        let text = self.find_or_add_window_text(window);
         let (shown, window) = (Arc::clone(self), window.clone());
         let write = || serialize_on_blocking_thread(move || live_json(&shown.state, &window));
         // Other viewers of these rows wait here for the same text.
         Ok(Arc::clone(text.get_or_try_init(write).await?))
     }
 
-    fn cell_for_window(&self, window: &StreamWindow) -> Arc<OnceCell<Arc<str>>> {
-        // The list has at most one entry for each viewer that this state was sent to.
+    fn find_or_add_window_text(&self, window: &StreamWindow) -> Arc<OnceCell<Arc<str>>> {
         let mut all = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|rows| rows.window == *window) {
             return Arc::clone(&known.text);
         }
+        // While the state does not change, viewers may come and leave, each with another window. The oldest text is
+        // dropped, so that the list does not grow without limit.
+        if all.len() == MAX_VIEWERS {
+            all.remove(0);
+        }
         let text = Arc::<OnceCell<_>>::default();
-        all.push(WrittenRows { window: window.clone(), text: Arc::clone(&text) });
+        all.push(SerializedRows { window: window.clone(), text: Arc::clone(&text) });
         text
     }
 }
@@ -169,12 +174,12 @@ async fn serialize_on_blocking_thread(
 
 /// One viewer, until it leaves or the server stops.
 struct LiveViewer {
-    states: watch::Receiver<Option<Arc<ShownState>>>,
+    states: watch::Receiver<Option<Arc<PublishedState>>>,
     stopping: watch::Receiver<bool>,
     events: mpsc::Sender<Result<Bytes, std::convert::Infallible>>,
     window: StreamWindow,
     period: Duration,
-    /// True if it wants the history of the current configuration.
+    /// True if the viewer wants the history of the current configuration.
     has_history: bool,
     number: u64,
     _permit: OwnedSemaphorePermit,
@@ -188,13 +193,13 @@ impl LiveViewer {
         loop {
             let next = tokio::select! {
                 _ = self.stopping.wait_for(|stopping| *stopping) => None,
-                // Without this, a viewer that has gone would keep its permit until the next event.
+                // Without this branch, a viewer that has disconnected would keep its permit until the next event.
                 () = self.events.closed() => return,
                 changed = tokio::time::timeout(HEARTBEAT_INTERVAL, self.states.changed()) => Some(changed),
             };
             let Some(changed) = next else {
                 // If the viewer has already disconnected, sending fails. Its task ends here in any case.
-                self.send_end(&mut configuration).await.ok();
+                self.send_last_state(&mut configuration).await.ok();
                 return;
             };
             let sent = match changed {
@@ -223,8 +228,8 @@ impl LiveViewer {
         }
         let rows = shown.serialize_rows(&self.window).await?;
         self.send_event("live", &rows).await?;
-        // The publisher waits for `STATE_INTERVAL` between two states, so only the rest of the period is
-        // waited for here.
+        // The publisher waits for `STATE_INTERVAL` between two states, so only the rest of the period
+        // is waited for here.
         let pause = self.period.saturating_sub(STATE_INTERVAL);
         // A server that stops does not wait for viewers that have requested a low rate.
         tokio::time::timeout(pause, self.stopping.wait_for(|stopping| *stopping)).await.ok();
@@ -232,7 +237,7 @@ impl LiveViewer {
     }
 
     /// Sends the last state, unless it was sent already, and then the event that announces the end.
-    async fn send_end(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGoneError> {
+    async fn send_last_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGoneError> {
         tokio::time::sleep(LAST_STATE_TIMEOUT).await;
         if self.states.has_changed().unwrap_or_default() {
             self.send_state(configuration).await?;
@@ -302,7 +307,7 @@ mod tests {
     fn viewers_of_same_rows_share_one_serialization() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
-            let shown = Arc::new(ShownState::new(LiveState { revision: 1, configuration: 1, run: None }));
+            let shown = Arc::new(PublishedState::new(LiveState { revision: 1, configuration: 1, run: None }));
             let same = window();
             let (first, second) = tokio::join!(shown.serialize_rows(&same), shown.serialize_rows(&same));
             let [first, second] = [first, second].map(|text| text.ok().expect("it is written"));
@@ -311,6 +316,14 @@ mod tests {
             let other = StreamWindow::from_query(&mut parameters).expect("another window");
             let other = shown.serialize_rows(&other).await.ok().expect("it is written");
             assert!(!Arc::ptr_eq(&first, &other));
+            for rows in 2..100 {
+                let mut parameters =
+                    QueryParameters::parse_query(Some(&format!("rows={rows}"))).expect("a query");
+                shown.find_or_add_window_text(
+                    &StreamWindow::from_query(&mut parameters).expect("another window"),
+                );
+            }
+            assert_eq!(shown.written.lock().expect("no panic").len(), MAX_VIEWERS);
         });
     }
 }

@@ -4,7 +4,7 @@ use super::calls::PageCall;
 use super::query::QueryParameters;
 use super::routes::{PageContext, PageFailure, json_text_response, require_part};
 use super::turns::CallLimit;
-use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUpCheck, ViewRefusal};
+use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, ViewRefusal, ViewerGoneCheck};
 use axum::response::Response;
 use packetrig_units::Nanos;
 use serde_json::Value;
@@ -37,17 +37,17 @@ pub(super) async fn perform_flow_call(
             most: query.take_number_parameter("most", DEFAULT_GROUPS, MAX_GROUPS)?,
         };
         query.refuse_unknown_parameters()?;
-        run_query_in_turn(move |is_given_up| flows.top_flows(&wanted, is_given_up)).await
+        run_query_when_permitted(move |is_given_up| flows.top_flows(&wanted, is_given_up)).await
     } else {
         let wanted = FlowTotalsQuery { selection, bucket: read_bucket(&mut query)? };
         query.refuse_unknown_parameters()?;
-        run_query_in_turn(move |is_given_up| flows.flow_totals(&wanted, is_given_up)).await
+        run_query_when_permitted(move |is_given_up| flows.flow_totals(&wanted, is_given_up)).await
     }
 }
 
 /// Runs a query as soon as the limit of parallel queries permits it, and ends it early if its viewer disconnects.
-async fn run_query_in_turn(
-    make: impl FnOnce(&GivenUpCheck<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
+async fn run_query_when_permitted(
+    make: impl FnOnce(&ViewerGoneCheck<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
     let viewer = WaitingViewer::default();
     // The future of a call is dropped when its client disconnects; the flag ends the query on its own thread.

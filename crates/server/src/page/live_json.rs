@@ -7,7 +7,7 @@
 use super::PAGE_API_VERSION;
 use super::query::QueryParameters;
 use crate::live_columns::{
-    PORT_COLUMNS, STREAM_COLUMNS, TOTAL_COLUMNS, count_to_json, rate_to_json, row_to_json,
+    PORT_COLUMNS, STREAM_COLUMNS, TOTAL_COLUMNS, count_to_json, rounded_float_to_json, row_to_json,
 };
 use crate::viewing::{HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ViewRefusal};
 use packetrig_stats::ledger::FrameLedger;
@@ -60,7 +60,8 @@ impl StreamWindow {
     fn select_rows<'a>(&self, streams: &'a [LiveStream]) -> Vec<&'a LiveStream> {
         let mut rows: Vec<&LiveStream> = streams.iter().filter(|row| self.matches_row(row)).collect();
         if let Some(column) = self.sort.and_then(|column| STREAM_COLUMNS.get(column)) {
-            // The sort is stable: equal rows keep the order of the configuration in both directions, so they do not jump about.
+            // The sort is stable: equal rows keep the order of the configuration in both directions, so they
+            // do not jump about.
             if self.is_descending {
                 rows.sort_by_cached_key(|row| Reverse(SortKey::from_value(&column.value_to_json(row))));
             } else {
@@ -71,11 +72,11 @@ impl StreamWindow {
     }
 }
 
-/// Orders values of a column; absent ones come first.
+/// Orders the values of a column: absent values come before all others.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum SortKey {
     Absent,
-    /// Bits of a float. Counts and rates are never negative, and such floats are ordered like their bits.
+    /// Bits of a float. No value here is negative, and floats that are not negative have the same order as their bits.
     Number(u64),
     Text(String),
 }
@@ -94,7 +95,7 @@ impl SortKey {
     }
 }
 
-/// The state for one viewer.
+/// Builds the JSON of the state, with the stream rows of `window`.
 pub(super) fn live_json(state: &LiveState, window: &StreamWindow) -> Value {
     json!({
         "schema_version": PAGE_API_VERSION,
@@ -133,7 +134,7 @@ fn build_totals_json(totals: &LiveTotals) -> Value {
     let mut members = row_to_json(TOTAL_COLUMNS, totals);
     let latency = totals.latency.map(|figures| {
         json!({
-            "min": rate_to_json(figures.minimum), "mean": rate_to_json(figures.average), "max": rate_to_json(figures.maximum),
+            "min": rounded_float_to_json(figures.minimum), "mean": rounded_float_to_json(figures.average), "max": rounded_float_to_json(figures.maximum),
         })
     });
     members.insert("latency_ns".to_owned(), json!(latency));
@@ -173,7 +174,7 @@ fn build_streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
     })
 }
 
-/// The history of a run as columns.
+/// Builds the JSON of the history of the totals: one array for each column, empty without a run.
 pub(super) fn build_history_json(state: &LiveState) -> Value {
     let points = state.run.as_ref().map(|run| run.history.as_slice()).unwrap_or_default();
     let column = |of: fn(&HistoryPoint) -> u64| {
@@ -193,7 +194,7 @@ pub(super) fn build_history_json(state: &LiveState) -> Value {
     })
 }
 
-/// Writes the numbers of a document as text where some readers would round them.
+/// Replaces each whole number above 2^53 in a document by text, because readers that use doubles would round it.
 pub fn write_large_counts_as_text(value: Value) -> Value {
     match value {
         // Floats and negative numbers stay as they are: only counts grow beyond 2^53.

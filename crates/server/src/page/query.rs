@@ -37,7 +37,7 @@ impl QueryParameters {
         self.0.remove(name).unwrap_or_default()
     }
 
-    /// Removes a parameter and returns its value, which must not be absent or empty.
+    /// Removes a parameter and returns its value; fails if it is absent or empty.
     pub(super) fn take_required_parameter(&mut self, name: &str) -> Result<String, ViewRefusal> {
         let text = self.take_text_parameter(name);
         if text.is_empty() { Err(ViewRefusal::Invalid(format!("{name}: required"))) } else { Ok(text) }
@@ -81,7 +81,8 @@ impl QueryParameters {
         Ok(self.take_parsed_parameter(name, "`true` or `false`")?.unwrap_or(false))
     }
 
-    /// Refuses parameters that no call has read. Otherwise a misspelled filter would look like one that matches everything.
+    /// Refuses parameters that no call has read. Otherwise a misspelled filter would look like
+    /// one that matches everything.
     pub(super) fn refuse_unknown_parameters(self) -> Result<(), ViewRefusal> {
         match self.0.into_keys().next() {
             None => Ok(()),

@@ -11,7 +11,7 @@ const MAX_PERCENT: u64 = 1000;
 const DEFAULT_PPS: u64 = 1000;
 const MIN_BIT_RATE: u64 = 672;
 const FULL_LINK_PERCENT: f64 = 100.0;
-/// Number of steps of a rate in one percent of the link: a plan has billionths of the link.
+/// Steps of a rate in one percent of the link: a plan stores such a rate in billionths of the link.
 const PERCENT_STEPS: f64 = 1e7;
 
 /// A new rate for the named streams, or for all streams if none is named.
@@ -64,7 +64,7 @@ impl RateChange {
         tester.update_config(update)
     }
 
-    /// OTG's `ConfigUpdate` for this configuration.
+    /// Builds the `ConfigUpdate` of OTG that gives the flows of `config` their new rates.
     fn build_config_update(&self, config: &Value) -> Result<Value, TesterRefusal> {
         let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
         let unknown =
@@ -94,7 +94,7 @@ impl RateChange {
 }
 
 impl RequestedRate {
-    /// OTG's `rate` that replaces this one.
+    /// Builds the `rate` of OTG that replaces `current`.
     fn build_replacement_rate(&self, current: &Value) -> Value {
         match self {
             Self::Fixed(rate) => rate.clone(),
@@ -105,12 +105,15 @@ impl RequestedRate {
 
 /// Converts a rate as users write it to OTG's `rate`.
 fn parse_otg_rate(text: &str) -> Result<Value, ViewRefusal> {
-    let rate: Rate = text.parse().map_err(|error: packetrig_units::Error| invalid_rate(error.to_string()))?;
+    let rate: Rate =
+        text.parse().map_err(|error: packetrig_units::Error| invalid_rate_refusal(error.to_string()))?;
     Ok(match rate {
         Rate::Frames(rate) => {
-            // OTG's `pps` has no fractions, so a rate like one frame in three seconds has no form there.
+            // OTG's `pps` is a whole number, so it cannot express a rate such as one frame in three seconds.
             let frames = (rate.seconds() == 1).then(|| rate.frames()).ok_or_else(|| {
-                invalid_rate(format!("`{text}` is not a whole number of frames per second; write a bit rate"))
+                invalid_rate_refusal(format!(
+                    "`{text}` is not a whole number of frames per second; write a bit rate"
+                ))
             })?;
             json!({ "choice": "pps", "pps": frames.to_string() })
         }
@@ -122,7 +125,7 @@ fn parse_otg_rate(text: &str) -> Result<Value, ViewRefusal> {
     })
 }
 
-fn invalid_rate(message: String) -> ViewRefusal {
+fn invalid_rate_refusal(message: String) -> ViewRefusal {
     ViewRefusal::Invalid(format!("rate: {message}"))
 }
 
@@ -131,13 +134,13 @@ fn read_json_integer(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Scales a rate to this many percent. A percentage above 100 increases a rate in bits or frames by at least one. A
-/// share of the link is rounded to the nearest step of a plan, and is never above the whole link.
+/// Scales a rate to `percent` of its value. A percentage above 100 increases a rate in bits or frames by at least
+/// one. A share of the link is rounded to the nearest step of a plan, and is never above the whole link.
 fn scale_rate(current: &Value, percent: u64) -> Value {
     let unit = current["choice"].as_str().unwrap_or("pps");
     if unit == "percentage" {
         let share = current[unit].as_f64().unwrap_or(FULL_LINK_PERCENT) * percent as f64 / 100.0;
-        // The plan has no smaller step than this, and one step is the smallest rate.
+        // The rate is rounded to the steps of a plan; one step is the smallest rate.
         let share = (share * PERCENT_STEPS).round().max(1.0) / PERCENT_STEPS;
         return json!({ "choice": unit, "percentage": share.min(FULL_LINK_PERCENT) });
     }

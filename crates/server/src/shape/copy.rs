@@ -5,8 +5,8 @@ use serde_json::{Number, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Copies a configuration as compact JSON. The locations of ports that are keys of `locations` are
-/// replaced by its values.
+/// Copies a configuration as compact JSON. A port location that is a key of `locations` is replaced by the
+/// value of that key.
 pub(crate) fn copy_config(config: &[u8], locations: &BTreeMap<String, String>) -> serde_json::Result<String> {
     let mut text = String::new();
     let mut reader = serde_json::Deserializer::from_slice(config);
@@ -130,7 +130,7 @@ impl<'de> Visitor<'de> for CopiedValue<'_> {
                 self.text.push(',');
             }
             let place = self.place.location_of_member(&name);
-            // The name was read without its escapes, so it is written as JSON again.
+            // Reading the name has removed its JSON escapes, so they are added again.
             self.text.push_str(&Value::String(name).to_string());
             self.text.push(':');
             members.next_value_seed(CopiedValue { text: self.text, locations: self.locations, place })?;

@@ -4,10 +4,11 @@ use super::path::{DocumentProblems, ValuePath};
 use super::settle::normalise_text;
 use prost_reflect::MessageDescriptor;
 
-/// Maximum number of values of a document. It limits the work, because a value can be as short as two bytes.
+/// Maximum number of values of a document. A limit on the length does not suffice, because a value can take two bytes.
 const MAX_VALUES: usize = 4_000_000;
 
-/// Returns the document in normalised form, as text. An empty body counts as `{}`. `None` if there is a complaint.
+/// Returns the document in normalised form, as text. An empty body counts as `{}`. `None` if `complaints`
+/// is not empty afterwards.
 pub(crate) fn normalise_json(
     bytes: &[u8],
     of: &MessageDescriptor,

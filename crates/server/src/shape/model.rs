@@ -30,12 +30,12 @@ fn parse_refused_member(text: &'static str) -> Option<(u32, &'static str)> {
     Some((number.parse().ok()?, name))
 }
 
-/// The message `name` of package `otg`.
+/// Returns the descriptor of the message `name` in package `otg`; panics if the model has no such message.
 pub(crate) fn message_descriptor(name: &str) -> MessageDescriptor {
     DESCRIPTOR_POOL.get_message_by_name(&format!("otg.{name}")).expect("callers name messages of the model")
 }
 
-/// The message that carries nothing.
+/// Returns the descriptor of `google.protobuf.Empty`, the input of calls without a request message.
 pub(crate) fn empty_descriptor() -> MessageDescriptor {
     DESCRIPTOR_POOL.get_message_by_name("google.protobuf.Empty").expect("the service imports it")
 }
@@ -44,18 +44,18 @@ fn refused_entries(owner: &str) -> &'static [(u32, &'static str)] {
     REFUSED_MEMBERS.get(owner.strip_prefix("otg.").unwrap_or(owner)).map_or(&[], Vec::as_slice)
 }
 
-/// The name of a refused member, by its number.
+/// Name of the refused member with this field number; `None` if the number is not that of a refused member.
 pub(super) fn refused_member_name(of: &MessageDescriptor, number: u32) -> Option<&'static str> {
     refused_entries(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
-/// The name of a refused value, by its number.
+/// Name of the refused enumeration value with this number; `None` if the number is not that of a refused value.
 pub(super) fn refused_value_name(of: &EnumDescriptor, number: i32) -> Option<&'static str> {
     let number = u32::try_from(number).ok()?;
     refused_entries(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
-/// Returns whether the model has this member or value, and packetrig refuses it.
+/// Returns whether the OTG model has this member or enumeration value, but packetrig does not support it.
 pub(super) fn is_member_refused(owner: &str, name: &str) -> bool {
     refused_entries(owner).iter().any(|(_, known)| *known == name)
 }

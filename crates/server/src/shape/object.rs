@@ -8,17 +8,17 @@ use std::fmt;
 /// object has an unknown name.
 const MAX_NAMES: usize = 1_000;
 
-/// The members of an object so far.
+/// The members of an object that have been read so far.
 #[derive(Default)]
-pub(super) struct KnownMembers {
+pub(super) struct MembersReadSoFar {
     names: HashSet<String>,
     pub(super) choice: Option<String>,
-    /// Names of members that are given.
+    /// Names of the members with a value. `choice` and empty lists do not count.
     pub(super) given: Vec<String>,
 }
 
 /// Outcome of normalising a member.
-pub(super) enum WrittenMember {
+pub(super) enum NormalisedMember {
     /// The member was left out, or is an empty list.
     Absent,
     Given,
@@ -26,18 +26,18 @@ pub(super) enum WrittenMember {
     Choice(String),
 }
 
-impl KnownMembers {
+impl MembersReadSoFar {
     /// Adds the name of a member. Returns `false` if the object has it already.
     pub(super) fn add_member_name(&mut self, name: &str) -> bool {
         // The model has fewer names, so at this point some name is unknown, and the document is refused anyway.
         self.names.len() >= MAX_NAMES || self.names.insert(name.to_owned())
     }
 
-    pub(super) fn record_written_member(&mut self, name: String, written: WrittenMember) {
+    pub(super) fn record_written_member(&mut self, name: String, written: NormalisedMember) {
         match written {
-            WrittenMember::Absent => {}
-            WrittenMember::Given => self.given.push(name),
-            WrittenMember::Choice(chosen) => self.choice = Some(chosen),
+            NormalisedMember::Absent => {}
+            NormalisedMember::Given => self.given.push(name),
+            NormalisedMember::Choice(chosen) => self.choice = Some(chosen),
         }
     }
 }
@@ -45,9 +45,9 @@ impl KnownMembers {
 /// Reads the value of a member that packetrig does not support, and returns whether it requests nothing: `null`,
 /// `false` or an empty list. Clients send defaults with every object they touch, and over gRPC an empty list looks the
 /// same as a missing one.
-pub(super) struct RequestsNothing;
+pub(super) struct NoRequestSeed;
 
-impl<'de> DeserializeSeed<'de> for RequestsNothing {
+impl<'de> DeserializeSeed<'de> for NoRequestSeed {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<bool, D::Error> {
@@ -55,7 +55,7 @@ impl<'de> DeserializeSeed<'de> for RequestsNothing {
     }
 }
 
-impl<'de> Visitor<'de> for RequestsNothing {
+impl<'de> Visitor<'de> for NoRequestSeed {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

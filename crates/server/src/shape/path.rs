@@ -7,7 +7,7 @@ const MAX_LISTED_PROBLEMS: usize = 1_000;
 /// Maximum number of characters of the document's text that a message repeats.
 const MAX_QUOTED_CHARACTERS: usize = 80;
 
-/// The path to a value: a linked list on the stack of the walk, so that it costs nothing until there is a problem.
+/// The path to a value: a linked list on the call stack. It is only formatted as text if the value has a problem.
 #[derive(Clone, Copy)]
 pub(super) enum ValuePath<'a> {
     Root,
@@ -52,7 +52,7 @@ impl fmt::Display for DocumentProblem {
     }
 }
 
-/// All problems of a document.
+/// The problems of a document: the first [`MAX_LISTED_PROBLEMS`], and the number of all others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DocumentProblems {
     noted: Vec<DocumentProblem>,
@@ -78,7 +78,8 @@ impl DocumentProblems {
         self.noted.iter()
     }
 
-    /// The problems as lines for the client.
+    /// Formats the problems for the client, one line each. A last line gives the number of problems
+    /// that are not listed.
     pub(crate) fn into_lines(self) -> Vec<String> {
         let mut lines: Vec<String> = self.noted.iter().map(ToString::to_string).collect();
         if self.unlisted > 0 {

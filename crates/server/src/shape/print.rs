@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 use std::fmt::Write as _;
 
-/// The document on one line.
+/// Writes the document on one line.
 pub(crate) fn format_json(document: &Value) -> String {
     let mut text = String::new();
     print_value(&mut text, document);
@@ -44,11 +44,11 @@ fn write_json_number(out: &mut String, number: &Number) {
     }
 }
 
-/// `Display` of a float is its shortest decimal form and never has an exponent; serde_json's own form may have one.
+/// Writes the shortest decimal form of a float. `Display` never writes an exponent; serde_json may write one.
 pub(crate) fn write_json_float(out: &mut String, number: f64) {
     let start = out.len();
     write!(out, "{number}").expect("writing to text cannot fail");
-    // Without a point, clients read `3` as an integer.
+    // Without a decimal point, clients would read `3` as an integer.
     if !out[start..].contains('.') {
         out.push_str(".0");
     }
@@ -60,7 +60,7 @@ pub(crate) fn write_json_text(out: &mut String, text: &str) {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // Characters that YAML does not call printable (YAML 1.1, 5.1), as far as four digits can name them.
+            // Characters that are not printable in YAML (YAML 1.1, 5.1) and that four hexadecimal digits can express.
             '\0'..='\x1f'
             | '\x7f'..='\u{9f}'
             | '\u{2028}'

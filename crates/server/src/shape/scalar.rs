@@ -1,4 +1,4 @@
-//! Checks single values against their kinds and puts them into one form: numbers, words, flags and texts.
+//! Checks and normalises single values by their type in the model: numbers, enumeration values, booleans and texts.
 
 use super::model;
 use super::path::shorten_text;
@@ -27,7 +27,7 @@ pub(super) fn normalise_scalar(value: &Value, kind: &Kind) -> Result<Value, Stri
     }
 }
 
-/// The value as an integer: a number, or a text of one.
+/// Reads an integer from a JSON number, or from a text that contains one.
 fn read_integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
     // The JSON form of protobuf (ProtoJSON) writes 64-bit integers as text, and lets readers accept `100.0` for 100.
     let read = match value {
@@ -39,12 +39,12 @@ fn read_integer(value: &Value, least: i128, most: i128) -> Result<i128, String> 
         .ok_or_else(|| format!("a whole number from {least} to {most}"))
 }
 
-/// An integer of at most 32 bits, which is a JSON number; 64-bit integers are text.
+/// Writes an integer of at most 32 bits as a JSON number. Integers of 64 bits are written as text instead.
 fn to_json_integer(number: i128) -> Value {
     i64::try_from(number).map_or(Value::Null, Value::from)
 }
 
-/// `100.0` and `1e3` are whole numbers.
+/// Converts a float such as `100.0` or `1e3` to an integer; `None` if it has a fraction or is too large to be exact.
 fn to_whole_number(number: f64) -> Option<i128> {
     // Below 2^53, about 9.007e15, a float is exact for whole numbers.
     #[expect(clippy::cast_possible_truncation, reason = "whole and small enough to be exact")]
@@ -62,7 +62,7 @@ fn read_float(value: &Value, most: f64) -> Result<Value, String> {
     in_range.and_then(Number::from_f64).map(Value::Number).ok_or_else(|| "a number".to_owned())
 }
 
-/// The value if it is a word of the enumeration; else the complaint.
+/// Returns the value if the enumeration has it and packetrig supports it, otherwise the text of the problem.
 pub(super) fn check_enum_value(value: &Value, of: &EnumDescriptor) -> Result<Value, String> {
     match value {
         Value::String(word) if is_enum_value(of, word) => Ok(value.clone()),

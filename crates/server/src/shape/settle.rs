@@ -1,10 +1,11 @@
 //! Checks JSON against the descriptor and normalises it.
 //!
-//! The document is written while it is read, without a tree of values: as a tree, a document of small objects takes thirty
-//! times its length. Problems are collected meanwhile; the text then contains only the valid parts of the document.
+//! The document is written while it is read, without a tree of values, because the tree of a document with small
+//! objects takes thirty times the memory of its text. If there are problems, the text contains only the valid
+//! parts of the document.
 
 use super::model;
-use super::object::{KnownMembers, RequestsNothing, WrittenMember};
+use super::object::{MembersReadSoFar, NoRequestSeed, NormalisedMember};
 use super::path::{DocumentProblems, ValuePath, shorten_text};
 use super::scalar::{UNSUPPORTED_TEXT, check_enum_value, describe_value, json_kind_name, normalise_scalar};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
@@ -32,7 +33,7 @@ pub(crate) fn normalise_value(
     of: &MessageDescriptor,
     complaints: &mut DocumentProblems,
 ) -> String {
-    // A `Value` can always be read to its end. If the document is not an object, there is a complaint.
+    // A `Value` can always be read to its end. If the document is not an object, this has been added to `complaints`.
     let settled = normalise_text(document, of, complaints).ok().filter(|text| !text.is_empty());
     settled.unwrap_or_else(|| "{}".to_owned())
 }
@@ -87,7 +88,7 @@ struct NormalisedValue<'s, 'c, 'p> {
     settler: &'s mut DocumentNormaliser<'c>,
     wanted: WantedValue,
     path: ValuePath<'p>,
-    /// True for members of objects. OTG: `null` is absent.
+    /// True for members of objects: in OTG, a member with the value `null` is absent.
     may_be_absent: bool,
 }
 
@@ -153,8 +154,8 @@ impl<'de> Visitor<'de> for NormalisedValue<'_, '_, '_> {
 }
 
 impl NormalisedValue<'_, '_, '_> {
-    /// Normalises a single value. A value of the wrong kind, for example a list in place of a
-    /// number, becomes a complaint.
+    /// Normalises a single value. A value of the wrong kind, for example a list in place of a number, is not written,
+    /// and a problem is added to the list.
     fn normalise_single(self, value: &Value) -> NormaliseOutcome {
         let Self { settler, wanted, path, .. } = self;
         let settled = match wanted {
@@ -219,7 +220,7 @@ impl DocumentNormaliser<'_> {
     ) -> Result<NormaliseOutcome, A::Error> {
         self.text.push('{');
         let first = self.text.len();
-        let mut known = KnownMembers::default();
+        let mut known = MembersReadSoFar::default();
         while let Some(name) = members.next_key::<String>()? {
             let here = ValuePath::Member(&path, &name);
             // A name that is given twice is an error: one of its two values would be ignored silently.
@@ -228,7 +229,7 @@ impl DocumentNormaliser<'_> {
             }
             let Some(field) = of.get_field_by_name(&name) else {
                 // A deserializer must consume every value, also that of an unknown name.
-                let asks_nothing = members.next_value_seed(RequestsNothing)?;
+                let asks_nothing = members.next_value_seed(NoRequestSeed)?;
                 self.refuse_unknown_member(&name, asks_nothing, of, here);
                 continue;
             };
@@ -250,7 +251,7 @@ impl DocumentNormaliser<'_> {
         path: ValuePath<'_>,
         first: usize,
         members: &mut A,
-    ) -> Result<WrittenMember, A::Error> {
+    ) -> Result<NormalisedMember, A::Error> {
         let before = self.text.len();
         self.write_member_name(first, name);
         let begin = self.text.len();
@@ -259,14 +260,14 @@ impl DocumentNormaliser<'_> {
         Ok(match members.next_value_seed(value)? {
             NormaliseOutcome::Nothing => {
                 self.text.truncate(before);
-                WrittenMember::Absent
+                NormalisedMember::Absent
             }
             // Over gRPC, an empty list looks the same as none.
-            NormaliseOutcome::EmptyList => WrittenMember::Absent,
+            NormaliseOutcome::EmptyList => NormalisedMember::Absent,
             NormaliseOutcome::Something if name == "choice" => {
-                WrittenMember::Choice(self.text[begin..].trim_matches('"').to_owned())
+                NormalisedMember::Choice(self.text[begin..].trim_matches('"').to_owned())
             }
-            NormaliseOutcome::Something => WrittenMember::Given,
+            NormaliseOutcome::Something => NormalisedMember::Given,
         })
     }
 
@@ -297,10 +298,11 @@ impl DocumentNormaliser<'_> {
         self.complaints.add_complaint(path, format!("unknown field `{}`{hint}", shorten_text(name)));
     }
 
-    /// Checks that `choice` names the member that determines the kind of an object. Adds `choice` if it is missing.
+    /// Checks that an object has no other alternative than the one that `choice` names. If `choice` is missing and one
+    /// alternative is given, adds `choice`.
     fn normalise_choice(
         &mut self,
-        known: &KnownMembers,
+        known: &MembersReadSoFar,
         of: &MessageDescriptor,
         path: ValuePath<'_>,
         first: usize,

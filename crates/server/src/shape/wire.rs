@@ -110,7 +110,8 @@ fn report_unknown_field(
 }
 
 fn encodes_false(unknown: &UnknownField) -> bool {
-    // An encoded field is a tag and its value. The last byte of a varint in its shortest form is zero only if the whole value is.
+    // An encoded field is a tag and a value. The last byte of a varint in its shortest form is 0 only if
+    // the value is 0.
     let mut bytes = Vec::with_capacity(unknown.encoded_len());
     unknown.encode(&mut bytes);
     unknown.wire_type() == WireType::Varint && bytes.last() == Some(&0)
@@ -140,7 +141,7 @@ fn value_to_json(
     }
 }
 
-/// The shortest decimal number for the float, as the sender wrote it: 99.9 and not 99.9000015.
+/// Returns the shortest decimal number that rounds to this float, as the sender wrote it: 99.9 and not 99.9000015.
 fn parse_shortest_decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
@@ -172,7 +173,7 @@ fn enum_number_to_json(
     None
 }
 
-/// Encodes normalised JSON as a message. An error is a bug: normalised JSON always fits.
+/// Encodes normalised JSON as a protobuf message. An error is a bug, because normalised JSON always matches the model.
 pub(crate) fn encode_message(document: &Value, of: &MessageDescriptor) -> Result<Vec<u8>, String> {
     build_message(document, of).map(|message| message.encode_to_vec())
 }

@@ -1,5 +1,5 @@
-//! Decides which clients may call: users of this machine that the kernel names, clients with a token or a certificate,
-//! or all if the options say so.
+//! Decides which clients may call: users of this machine whom the kernel identifies, clients with a token or a
+//! certificate, or every client if the options say so.
 
 use super::policy::single_header_value;
 use crate::{LocalUsers, ServerOptions};
@@ -15,7 +15,7 @@ pub(crate) struct AccessRules {
     token: Option<Arc<str>>,
     view_token: Option<Arc<str>>,
     let_anyone_in: bool,
-    /// True if a client certificate suffices: every connection has presented an accepted one.
+    /// True if a client certificate suffices. The TLS handshake has already verified it on every connection.
     certificates: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum ClientCredential {
     Token,
     /// The request carried the token for viewers, which only permits viewing.
     ViewToken,
-    /// The connection suffices: its user, its certificate, or because anyone is admitted.
+    /// No token is needed: the user or the certificate of the connection suffices, or the server admits every client.
     Connection,
     /// No credential is needed: the request is for a file of the page, which is the same for everybody.
     PublicFile,
@@ -61,10 +61,11 @@ impl AccessRules {
         }
     }
 
-    /// The client at the other end of a new connection.
+    /// Identifies the client of a new connection: by its user if the kernel can name the user,
+    /// otherwise by its address.
     pub(crate) fn identify_peer(&self, client: SocketAddr, server: SocketAddr) -> ClientPeer {
-        // Between loopback addresses, both sockets are on this machine, so the kernel knows the client's user. `to_canonical`, because
-        // a socket for both families sees IPv4 clients as `::ffff:127.0.0.1`.
+        // Between loopback addresses, both sockets are on this machine, so the kernel knows the client's user.
+        // `to_canonical` is needed, because a socket for both families sees IPv4 clients as `::ffff:127.0.0.1`.
         let is_here = client.ip().to_canonical().is_loopback() && server.ip().to_canonical().is_loopback();
         let users = self.local_users.as_ref().filter(|_| is_here);
         match users.and_then(|users| (users.find)(client, server).map(|user| (user, users))) {
@@ -72,14 +73,14 @@ impl AccessRules {
                 ClientPeer { key: PeerKey::User(user), is_trusted: users.allowed.contains(&user) }
             }
             None => ClientPeer {
-                key: PeerKey::Address(network_prefix(client.ip().to_canonical())),
+                key: PeerKey::Address(address_for_limits(client.ip().to_canonical())),
                 is_trusted: false,
             },
         }
     }
 
     /// Returns the reason to admit a request with these headers; `None` if it is not admitted.
-    pub(crate) fn credential_for(&self, peer: &ClientPeer, headers: &HeaderMap) -> Option<ClientCredential> {
+    pub(crate) fn find_credential(&self, peer: &ClientPeer, headers: &HeaderMap) -> Option<ClientCredential> {
         // The token is checked before the connection: it also proves that the caller is no web page.
         if self.token.as_ref().is_some_and(|token| has_token(headers, token)) {
             return Some(ClientCredential::Token);
@@ -91,8 +92,8 @@ impl AccessRules {
         by_connection.then_some(ClientCredential::Connection)
     }
 
-    /// The message for a client that may not call.
-    pub(crate) fn refusal_hint(&self, peer: &ClientPeer) -> String {
+    /// The message for a client that may not call. It says how the client can authenticate.
+    pub(crate) fn build_access_refusal_text(&self, peer: &ClientPeer) -> String {
         let who = match peer.key {
             PeerKey::User(user) => format!("user {user} of this machine"),
             PeerKey::Address(address) => format!("a client at {address}"),
@@ -112,7 +113,7 @@ impl AccessRules {
     }
 }
 
-fn network_prefix(address: IpAddr) -> IpAddr {
+fn address_for_limits(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -133,7 +134,8 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
         return false;
     }
     let Some(pair) = decode_base64(rest) else { return false };
-    // RFC 7617, 2: the user name cannot have a colon, so the password begins after the first one. Any user name will do.
+    // RFC 7617, 2: the user name cannot have a colon, so the password begins after the first one. Any
+    // user name will do.
     let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
     are_equal_in_constant_time(&pair[colon + 1..], token.as_bytes())
 }
@@ -203,7 +205,7 @@ mod tests {
         if let Some(header) = header {
             headers.insert(AUTHORIZATION, header.parse().expect("a header"));
         }
-        access(token).credential_for(&stranger(), &headers)
+        access(token).find_credential(&stranger(), &headers)
     }
 
     #[test]
@@ -232,7 +234,7 @@ mod tests {
         let mut twice = HeaderMap::new();
         twice.append(AUTHORIZATION, "Bearer secret".parse().expect("a header"));
         twice.append(AUTHORIZATION, "Bearer other".parse().expect("a header"));
-        assert_eq!(access(Some("secret")).credential_for(&stranger(), &twice), None);
+        assert_eq!(access(Some("secret")).find_credential(&stranger(), &twice), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Bodies of requests and responses. The body of a request has a minimum rate and limited memory. The end of
-//! each response is recorded.
+//! Bodies of requests and responses. The body of a request must arrive at a minimum rate, and all bodies share limited
+//! memory. The end of each response is recorded.
 
 use super::rejections::{RejectionCause, RejectionCounters};
 use super::slots::{ConnectionRecord, ConnectionSlots};
@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The limit for the bodies of all requests that are being read or performed, together.
+/// Limits the memory of all request bodies together. A body counts until the response to its request has ended.
 #[derive(Debug)]
 pub(crate) struct BodyMemory {
     most: usize,
@@ -32,21 +32,22 @@ impl BodyMemory {
 
 /// Memory that one request occupies until its response has ended.
 #[derive(Debug)]
-struct BodyMemoryShare {
+struct RequestBodyMemory {
     memory: Arc<BodyMemory>,
     taken: AtomicUsize,
 }
 
-impl BodyMemoryShare {
+impl RequestBodyMemory {
     fn reserve_bytes(&self, bytes: usize) -> bool {
-        // The bytes are added even if they exceed the limit: the request then fails, and its drop returns all of them.
+        // The bytes are added even if they exceed the limit: the request then fails, and dropping
+        // this value returns them.
         let before = self.memory.taken.fetch_add(bytes, Ordering::AcqRel);
         self.taken.fetch_add(bytes, Ordering::AcqRel);
         before.saturating_add(bytes) <= self.memory.most
     }
 }
 
-impl Drop for BodyMemoryShare {
+impl Drop for RequestBodyMemory {
     fn drop(&mut self) {
         self.memory.taken.fetch_sub(*self.taken.get_mut(), Ordering::AcqRel);
     }
@@ -63,7 +64,7 @@ impl BodyFault {
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::TooSlow => "the body of the request arrived too slowly",
-            Self::NoMemory => "the server is reading as many large requests as it can; try again later",
+            Self::NoMemory => "the requests in progress fill the memory for request bodies; try again later",
         }
     }
 
@@ -94,22 +95,22 @@ impl From<BodyFault> for BodyError {
 }
 
 /// The body of a request. It ends with an error if its bytes arrive too slowly, or if there is no memory for them.
-pub(crate) struct PacedBody {
+pub(crate) struct MinimumRateBody {
     inner: UnsyncBoxBody<Bytes, BoxError>,
     deadline: Pin<Box<Sleep>>,
     bytes_per_second: u32,
-    share: Arc<BodyMemoryShare>,
+    share: Arc<RequestBodyMemory>,
     counters: Arc<RejectionCounters>,
 }
 
-impl PacedBody {
-    fn fail_body(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+impl MinimumRateBody {
+    fn reject_body(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.counters.count_rejection(fault.rejection_cause());
         Poll::Ready(Some(Err(Box::new(BodyError::from(fault)))))
     }
 }
 
-impl Body for PacedBody {
+impl Body for MinimumRateBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -121,15 +122,15 @@ impl Body for PacedBody {
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
             // Polled while bytes are missing, so that the end of the deadline wakes this task.
             ready!(self.deadline.as_mut().poll(context));
-            return self.fail_body(BodyFault::TooSlow);
+            return self.reject_body(BodyFault::TooSlow);
         };
         let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref().map(Bytes::len));
         let bytes = bytes.unwrap_or_default();
         if !self.share.reserve_bytes(bytes) {
-            return self.fail_body(BodyFault::NoMemory);
+            return self.reject_body(BodyFault::NoMemory);
         }
-        // Each frame moves the deadline by the time that its bytes may take. So a body has its grace once, then the minimum rate, and
-        // single bytes at long intervals gain nothing.
+        // Each frame moves the deadline by the time that its bytes take at the minimum rate. So a client gets the
+        // initial time only once, and gains nothing by sending single bytes at long intervals.
         let earned = Duration::from_nanos(
             // The rate is an option, and may be 0.
             (bytes as u64).saturating_mul(1_000_000_000) / u64::from(self.bytes_per_second.max(1)),
@@ -153,7 +154,7 @@ impl Body for PacedBody {
 pub(crate) struct RequestGuard {
     record: Arc<ConnectionRecord>,
     slots: Arc<ConnectionSlots>,
-    share: Arc<BodyMemoryShare>,
+    share: Arc<RequestBodyMemory>,
     waits_for_client: bool,
     is_served: bool,
 }
@@ -167,7 +168,7 @@ impl RequestGuard {
         record.requests.fetch_add(1, Ordering::Relaxed);
         record.in_flight.fetch_add(1, Ordering::AcqRel);
         slots.record_activity(record);
-        let share = Arc::new(BodyMemoryShare { memory: Arc::clone(memory), taken: AtomicUsize::new(0) });
+        let share = Arc::new(RequestBodyMemory { memory: Arc::clone(memory), taken: AtomicUsize::new(0) });
         Self {
             record: Arc::clone(record),
             slots: Arc::clone(slots),
@@ -177,7 +178,8 @@ impl RequestGuard {
         }
     }
 
-    /// Notes that the request was admitted. Until its response has ended, its connection is not closed to make room.
+    /// Notes that the request was admitted. Its connection is not closed to make room for another until
+    /// the response has ended.
     pub(crate) fn mark_request_admitted(&mut self) {
         if !self.is_served {
             self.record.being_served.fetch_add(1, Ordering::AcqRel);
@@ -185,14 +187,15 @@ impl RequestGuard {
         self.is_served = true;
     }
 
-    /// The body of this request with its minimum rate, which counts from now on.
-    pub(crate) fn pace_body(
+    /// Wraps the body of this request, so that it fails if it arrives below the minimum rate. Its deadline
+    /// runs from now on.
+    pub(crate) fn require_minimum_rate(
         &self,
         inner: UnsyncBoxBody<Bytes, BoxError>,
         deadlines: &ClientDeadlines,
         counters: &Arc<RejectionCounters>,
-    ) -> PacedBody {
-        PacedBody {
+    ) -> MinimumRateBody {
+        MinimumRateBody {
             inner,
             deadline: Box::pin(tokio::time::sleep(deadlines.body)),
             bytes_per_second: deadlines.body_bytes_per_second,
@@ -219,8 +222,8 @@ impl Drop for RequestGuard {
         // Bytes from here on belong to the head of the next request and have its deadline.
         let read = self.record.bytes_read.load(Ordering::Relaxed);
         self.record.read_when_idle.store(read, Ordering::Relaxed);
-        // `in_flight` is updated after `read_when_idle`: a watch that sees no request in progress also sees the
-        // new number.
+        // `in_flight` is updated after `read_when_idle`: a watch that sees no request in progress also
+        // sees the new number.
         self.record.in_flight.fetch_sub(1, Ordering::AcqRel);
         self.record.being_served.fetch_sub(usize::from(self.is_served), Ordering::AcqRel);
         self.slots.record_activity(&self.record);

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, mpsc};
 /// Maximum number of pieces of a capture that wait for a slow client.
 const MAX_WAITING_PIECES: usize = 4;
 
-/// Takes calls from any number of connections.
+/// Performs the calls of all connections on the tester. Reads may run at the same time as other calls.
 #[derive(Clone)]
 pub(crate) struct CallDispatcher {
     tester: Arc<dyn Tester>,
@@ -30,8 +30,7 @@ impl CallDispatcher {
         request: impl RequestSource + Send + 'static,
         write: impl FnOnce(ApiReply) -> Result<T, TesterRefusal> + Send + 'static,
     ) -> Result<T, TesterRefusal> {
-        // A change waits before it takes a thread: changes that wait must not use up the threads that reads
-        // need.
+        // A change waits before it takes a thread, because waiting changes must not use up the threads that reads need.
         let turn = if call.changes_state() { Some(self.turn.clone().lock_owned().await) } else { None };
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
@@ -43,7 +42,7 @@ impl CallDispatcher {
         performed.await.unwrap_or_else(|_| Err(panic_refusal(call.name())))
     }
 
-    /// Performs a change that is not a call of the OTG API, in the same way. `name` is used in errors.
+    /// Performs a change that is not a call of the OTG API; it also waits for other changes. `name` is used in errors.
     pub(crate) async fn dispatch_change<T: Send + 'static>(
         &self,
         name: &str,
@@ -65,8 +64,8 @@ fn panic_refusal(name: &str) -> TesterRefusal {
     TesterRefusal::internal(format!("{name} ended in a panic: this is a bug in packetrig"))
 }
 
-/// A capture in pieces of at most `size` bytes. A separate thread reads them as fast as the client accepts
-/// them. There is at least one piece, which may be empty.
+/// Reads a capture in pieces of at most `size` bytes, on a separate thread, as fast as the client accepts them. There
+/// is at least one piece, which may be empty.
 pub(crate) fn stream_file_pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(MAX_WAITING_PIECES);
     tokio::task::spawn_blocking(move || {

@@ -1,7 +1,8 @@
-//! The entrance of a transport: every request on every connection passes [`ConnectionService`] before any code of the API sees it.
+//! The first service of a transport: every request on every connection passes [`ConnectionService`] before
+//! the API gets it.
 
 use super::access::ClientCredential;
-use super::body::{BodyMemory, BoxError, PacedBody, RequestGuard, TrackedBody, box_body};
+use super::body::{BodyMemory, BoxError, MinimumRateBody, RequestGuard, TrackedBody, box_body};
 use super::policy::{CallProtocol, RequestPolicy, RequestRejection};
 use super::refusal;
 use super::rejections::{RejectionCause, RejectionCounters};
@@ -20,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Refused requests on one connection before it is closed.
+/// Number of refused requests that a connection may have. The next one closes it.
 const MAX_REFUSED: u64 = 8;
-/// Bytes of a refused request's body that are read and discarded, so that the client reads the answer.
+/// Maximum number of bytes of a refused body that are read and discarded, so that the client reads the answer.
 const MAX_DRAINED: usize = 256 << 10;
 const REFUSED_BODY_DRAIN_TIME: Duration = Duration::from_secs(1);
 
@@ -36,7 +37,7 @@ pub(crate) struct SharedTransport {
     pub(crate) deadlines: ClientDeadlines,
 }
 
-/// The service of one connection.
+/// Handles the requests of one connection: checks each request, and passes it to the API if it is admitted.
 #[derive(Clone)]
 pub(crate) struct ConnectionService<S> {
     pub(crate) shared: SharedTransport,
@@ -46,7 +47,7 @@ pub(crate) struct ConnectionService<S> {
 
 impl<S, B> ConnectionService<S>
 where
-    S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<MinimumRateBody>, Response = Response<B>, Error = Infallible>,
 {
     async fn handle_request(
         self,
@@ -54,7 +55,7 @@ where
     ) -> Response<TrackedBody<B>> {
         let mut guard = RequestGuard::new(&self.record, &self.shared.slots, &self.shared.memory);
         let (mut head, body) = request.into_parts();
-        let body = guard.pace_body(body, &self.shared.deadlines, &self.shared.counters);
+        let body = guard.require_minimum_rate(body, &self.shared.deadlines, &self.shared.counters);
         match self.shared.policy.check_request(&self.record.peer, &head) {
             Ok(credential) => {
                 guard.mark_request_admitted();
@@ -68,8 +69,9 @@ where
             }
             Err(rejection) => {
                 self.record_refusal(&rejection);
-                // A client of HTTP/1 sends its whole body before it reads. If we closed earlier, the kernel would reset the
-                // connection, and the answer would be lost. HTTP/2 has a separate stream for each request.
+                // A client of HTTP/1 sends its whole body before it reads. If the server closed the connection
+                // earlier, the kernel would reset it, and the answer would be lost. HTTP/2 has a separate
+                // stream for each request.
                 if !matches!(self.shared.policy.protocol, CallProtocol::Grpc) {
                     drain_body(body).await;
                 }
@@ -80,7 +82,7 @@ where
     }
 
     fn record_admission(&self, credential: ClientCredential) {
-        // A client that has only the files of the page is still a stranger.
+        // A client that has only fetched files of the page still has the shorter idle time of a stranger.
         if credential != ClientCredential::PublicFile {
             self.record.was_admitted.store(true, Ordering::Relaxed);
         }
@@ -101,7 +103,7 @@ where
 
 impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
 where
-    S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<MinimumRateBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: Send + 'static,
 {
@@ -115,8 +117,8 @@ where
     }
 }
 
-/// Reads and discards a part of a refused body.
-async fn drain_body(mut body: PacedBody) {
+/// Reads and discards the body of a refused request, up to limits of bytes and time.
+async fn drain_body(mut body: MinimumRateBody) {
     if body.is_end_stream() {
         return;
     }

@@ -1,8 +1,9 @@
 //! The eleven calls over gRPC. Seven of them also exist as `stream…`, with the request or the answer in slices.
 //!
-//! For tonic, messages are bytes. They are decoded with the descriptor, which keeps unknown fields, so that they can be refused.
+//! tonic handles each message as bytes. This module decodes messages with the descriptor of the model, because that
+//! keeps unknown fields, so that they can be refused.
 
-use super::body::PacedBody;
+use super::body::MinimumRateBody;
 use super::dispatcher::{CallDispatcher, stream_file_pieces};
 use super::refusal::grpc_status;
 use crate::api::{ApiCall, ApiReply, NormalisedRequest, RequestSource};
@@ -20,11 +21,11 @@ use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Status, Streaming};
 
-/// Bytes of a slice that is sent. By default, clients accept messages of up to 4 MiB.
+/// Maximum number of bytes in a slice that the server sends. By default, clients accept messages of up to 4 MiB.
 const GRPC_SLICE_BYTES: usize = 1 << 20;
-/// Longest capture in one message, which must be in memory as a whole.
+/// Maximum length of a capture in one message. Such a capture must be in memory as a whole.
 const MAX_SINGLE_MESSAGE_CAPTURE_BYTES: u64 = 256 << 20;
-/// Maximum number of bytes that a wrapper or a slice adds.
+/// Maximum number of bytes that the message around a document or around the bytes of a slice adds.
 const MAX_WRAPPER_BYTES: usize = 64;
 
 #[derive(Clone)]
@@ -41,9 +42,9 @@ struct GrpcMethod {
     sliced_response: bool,
 }
 
-/// Finds the rpc with this path.
+/// Finds the rpc with this path; `None` if the OTG service has no such rpc.
 fn find_rpc(path: &str) -> Option<GrpcMethod> {
-    // The path of a gRPC call is the full name of its service and then its own.
+    // The path of a gRPC call is `/SERVICE/CALL`, with the full name of the service.
     let name = path.strip_prefix("/otg.Openapi/")?;
     let sliced = name.strip_prefix("stream");
     let is_sliced = sliced.is_some();
@@ -59,12 +60,12 @@ fn find_rpc(path: &str) -> Option<GrpcMethod> {
     Some(GrpcMethod { call, sliced_request: is_sliced && request, sliced_response: is_sliced && response })
 }
 
-impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
+impl hyper::service::Service<http::Request<MinimumRateBody>> for GrpcService {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: http::Request<PacedBody>) -> Self::Future {
+    fn call(&self, request: http::Request<MinimumRateBody>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
             let Some(rpc) = find_rpc(request.uri().path()) else {
@@ -110,7 +111,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
                 GrpcAnswer::File(file) => {
                     let slices = ReceiverStream::new(stream_file_pieces(file, GRPC_SLICE_BYTES));
                     Box::pin(slices.map(|piece| match piece {
-                        Ok(piece) => Ok(data_message(&piece)),
+                        Ok(piece) => Ok(encode_data_message(&piece)),
                         Err(error) => Err(grpc_status(&TesterRefusal::internal(format!(
                             "the capture cannot be read to its end: {error}"
                         )))),
@@ -122,7 +123,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
     }
 }
 
-/// Reads the one message, or joins all slices.
+/// Reads a request: one message, or all slices joined. Fails if the request is longer than the limit.
 async fn collect_request(
     mut messages: Streaming<Bytes>,
     rpc: GrpcMethod,
@@ -143,7 +144,7 @@ async fn collect_request(
         is_first = false;
         // tonic limits each message; this limits all slices together.
         if whole.len() > most + MAX_WRAPPER_BYTES {
-            let message = format!("requests are limited to {most} bytes");
+            let message = format!("the request is longer than the limit of {most} bytes");
             return Err(Status::new(tonic::Code::ResourceExhausted, message));
         }
     }
@@ -218,31 +219,34 @@ fn write_reply(rpc: GrpcMethod, reply: ApiReply) -> Result<GrpcAnswer, TesterRef
     let of = rpc.call.response_message();
     let document = match reply {
         ApiReply::File(file) if rpc.sliced_response => return Ok(GrpcAnswer::File(file)),
-        ApiReply::File(file) => return single_capture_answer(file),
+        ApiReply::File(file) => return build_capture_answer(file),
         ApiReply::Flows(rows) if rpc.sliced_response => return Ok(split_into_slices(&rows.to_message())),
-        ApiReply::Flows(rows) => return Ok(GrpcAnswer::Messages(vec![field_message(1, &rows.to_message())])),
+        ApiReply::Flows(rows) => {
+            return Ok(GrpcAnswer::Messages(vec![encode_bytes_field(1, &rows.to_message())]));
+        }
         ApiReply::Document(document) => document,
     };
     if rpc.sliced_response {
         return Ok(split_into_slices(&shape::encode_message(&document, &of).map_err(internal_error)?));
     }
     let wrapper = shape::message_descriptor(&format!("{}Response", rpc.call.name()));
-    // A response has exactly one field. Its name depends on the rpc, so the descriptor tells it.
+    // A response message has exactly one field. The name of the field depends on the rpc, so it is
+    // read from the descriptor.
     let name = wrapper.fields().next().map(|field| field.name().to_owned()).unwrap_or_default();
     let bytes = shape::encode_message(&json!({ name: document }), &wrapper).map_err(internal_error)?;
     Ok(GrpcAnswer::Messages(vec![bytes.into()]))
 }
 
 fn split_into_slices(bytes: &[u8]) -> GrpcAnswer {
-    let slices: Vec<Bytes> = bytes.chunks(GRPC_SLICE_BYTES).map(data_message).collect();
+    let slices: Vec<Bytes> = bytes.chunks(GRPC_SLICE_BYTES).map(encode_data_message).collect();
     // An empty answer gets one empty slice, because no slice would look like a stream that ended early.
-    GrpcAnswer::Messages(if slices.is_empty() { vec![data_message(&[])] } else { slices })
+    GrpcAnswer::Messages(if slices.is_empty() { vec![encode_data_message(&[])] } else { slices })
 }
 
-/// A capture in a `GetCaptureResponse`.
-fn single_capture_answer(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
+/// Builds a `GetCaptureResponse` with the whole capture. Fails if the capture is too long for one message.
+fn build_capture_answer(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
     let mut bytes = Vec::new();
-    // One byte over the limit shows that the capture is too long; a capture of any length needs no more memory.
+    // Reading stops one byte beyond the limit: that shows that the capture is too long, and takes no more memory.
     let read = file.bytes.take(MAX_SINGLE_MESSAGE_CAPTURE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| TesterRefusal::internal(format!("the capture cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_SINGLE_MESSAGE_CAPTURE_BYTES {
@@ -250,20 +254,20 @@ fn single_capture_answer(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal>
             "the capture is too long for one message; use streamGetCapture or HTTP",
         ));
     }
-    Ok(GrpcAnswer::Messages(vec![field_message(1, &bytes)]))
+    Ok(GrpcAnswer::Messages(vec![encode_bytes_field(1, &bytes)]))
 }
 
-/// A message `Data` with these bytes.
-fn data_message(datum: &[u8]) -> Bytes {
+/// Encodes a message `Data` with these bytes.
+fn encode_data_message(datum: &[u8]) -> Bytes {
     // Field 1, a varint, is the length; field 2 has the bytes.
     let mut message = vec![0x08];
     push_varint(&mut message, datum.len() as u64);
-    message.extend_from_slice(&field_message(2, datum));
+    message.extend_from_slice(&encode_bytes_field(2, datum));
     message.into()
 }
 
-/// A message with one field of bytes.
-fn field_message(number: u8, bytes: &[u8]) -> Bytes {
+/// Encodes a message with one field of bytes.
+fn encode_bytes_field(number: u8, bytes: &[u8]) -> Bytes {
     let mut message = Vec::with_capacity(bytes.len() + MAX_WRAPPER_BYTES);
     // Wire type 2: a length and that many bytes.
     message.push(number << 3 | 2);
@@ -350,7 +354,7 @@ mod tests {
     fn slices_are_valid_model_messages() {
         for length in [0, 1, 127, 128, 70_000] {
             let bytes = vec![7; length];
-            assert_eq!(decode_slice(&data_message(&bytes)).expect("a slice"), bytes);
+            assert_eq!(decode_slice(&encode_data_message(&bytes)).expect("a slice"), bytes);
         }
     }
 }

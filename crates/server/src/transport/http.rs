@@ -1,10 +1,10 @@
-//! Calls over HTTP: one route for each, JSON in, JSON or a file out.
+//! The calls of the OTG API over HTTP. Each call has one route, reads JSON, and answers with JSON or a file.
 
 use super::body::{BodyError, BodyFault};
 use super::dispatcher::{CallDispatcher, stream_file_pieces};
 use super::refusal;
 use crate::api::{ApiCall, ApiReply, NormalisedRequest, RequestSource};
-use crate::page::{PageContext, page_routes};
+use crate::page::{PageContext, build_page_routes};
 use crate::shape::{self, DocumentProblems};
 use crate::tester::{CaptureFile, RefusalKind, TesterRefusal};
 use axum::Router;
@@ -29,21 +29,21 @@ struct RouteContext {
     most_request_bytes: usize,
 }
 
-/// All routes. Without a dispatcher there is no tester, and so no OTG API.
+/// Builds the router of all routes. Without a dispatcher there is no tester, so the routes of the OTG API are left out.
 pub(crate) fn build_router(
     dispatcher: Option<CallDispatcher>,
     most_request_bytes: usize,
     page: PageContext,
 ) -> Router {
-    let otg = dispatcher.map(|dispatcher| otg_routes(dispatcher, most_request_bytes));
-    page_routes(page)
+    let otg = dispatcher.map(|dispatcher| build_otg_routes(dispatcher, most_request_bytes));
+    build_page_routes(page)
         .merge(otg.unwrap_or_default())
         // axum's own answers have no body; clients expect OTG's `Error`.
         .fallback(answer_unknown_path)
         .method_not_allowed_fallback(answer_wrong_method)
 }
 
-fn otg_routes(dispatcher: CallDispatcher, most_request_bytes: usize) -> Router {
+fn build_otg_routes(dispatcher: CallDispatcher, most_request_bytes: usize) -> Router {
     let mut router = Router::new();
     for call in ApiCall::ALL {
         let method = match call.method() {
@@ -58,7 +58,7 @@ fn otg_routes(dispatcher: CallDispatcher, most_request_bytes: usize) -> Router {
             }),
         );
     }
-    router.route("/docs", get(docs_page)).with_state(RouteContext { dispatcher, most_request_bytes })
+    router.route("/docs", get(answer_docs_page)).with_state(RouteContext { dispatcher, most_request_bytes })
 }
 
 async fn handle_call(context: RouteContext, call: ApiCall, request: http::Request<Body>) -> Response {
@@ -74,19 +74,19 @@ async fn handle_call(context: RouteContext, call: ApiCall, request: http::Reques
     }
 }
 
-/// The body of a request, or the answer to one that cannot be read.
+/// Reads the body of a request. `Err` is the answer to a body that is too long or cannot be read to its end.
 pub(crate) async fn read_body(body: Body, most_bytes: usize) -> Result<Bytes, Box<Response>> {
     match Limited::new(body, most_bytes).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("requests are limited to {most_bytes} bytes");
+            let message = format!("the request is longer than the limit of {most_bytes} bytes");
             Err(Box::new(error_response(StatusCode::PAYLOAD_TOO_LARGE, &message)))
         }
         Err(error) => Err(Box::new(incomplete_body_response(&*error))),
     }
 }
 
-/// A request with a document of JSON.
+/// A request whose body is a JSON document.
 struct JsonRequest {
     call: ApiCall,
     body: Bytes,
@@ -137,14 +137,14 @@ pub(crate) fn refusal_response(refusal: &TesterRefusal) -> Response {
     )
 }
 
-/// Answers with an error that is no [`TesterRefusal`], in the form of one.
+/// Builds an error answer in the same format as that for a [`TesterRefusal`].
 pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
     let kind = if status.is_server_error() { RefusalKind::Internal } else { RefusalKind::Validation };
     let body = refusal::build_refusal_json(status.as_u16(), kind, &[message.to_owned()]);
     json_response(status, shape::format_json(&body))
 }
 
-/// The answer to a request whose body was not read to its end.
+/// Builds the answer to a request whose body was not read to its end.
 fn incomplete_body_response(error: &(dyn std::error::Error + 'static)) -> Response {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     match causes.find_map(|cause| cause.downcast_ref::<BodyError>()).map(|error| error.fault) {
@@ -187,6 +187,6 @@ async fn answer_wrong_method(request: http::Request<Body>) -> Response {
     error_response(StatusCode::METHOD_NOT_ALLOWED, &message)
 }
 
-async fn docs_page() -> Html<Bytes> {
+async fn answer_docs_page() -> Html<Bytes> {
     Html(Bytes::from_static(include_bytes!("docs.html")))
 }

@@ -1,7 +1,7 @@
 //! The server without sockets, for fuzzing: it gets the bytes of a connection and returns the bytes of the answer.
 
 use super::access::{ClientPeer, PeerKey};
-use super::body::{BoxError, PacedBody};
+use super::body::{BoxError, MinimumRateBody};
 use super::front::{ConnectionService, SharedTransport};
 use super::listener::connection_builder;
 use super::policy::CallProtocol;
@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// A server with byte strings as connections. Its client needs no token.
+/// A server whose connections are byte strings. Its client needs no token.
 pub struct InMemoryServer {
     runtime: tokio::runtime::Runtime,
     transports: ServerTransports,
@@ -33,29 +33,32 @@ impl std::fmt::Debug for InMemoryServer {
 }
 
 impl InMemoryServer {
-    /// A server with these options; its addresses and files are not used.
+    /// Creates a server. The addresses and files in `options` are not used.
     pub fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Error::Runtime)?;
         Ok(Self { runtime, transports: ServerTransports::new(options, &ServedRig::from_tester(tester)) })
     }
 
-    /// The answer of an HTTP/1.1 connection that sends these bytes and nothing more.
+    /// Returns all bytes that the server sends on an HTTP/1.1 connection whose client sends only `bytes`.
     pub fn answer_http(&self, bytes: &[u8]) -> Vec<u8> {
         let shared = self.transports.build_shared_transport(CallProtocol::Http);
-        self.answer_request_bytes(bytes, shared, self.transports.http_routes())
+        self.answer_request_bytes(bytes, shared, self.transports.build_http_routes())
     }
 
-    /// The answer of an HTTP/2 connection for gRPC that sends these bytes and nothing more.
+    /// Returns all bytes that the server sends on an HTTP/2 connection for gRPC whose client sends only `bytes`.
     pub fn answer_grpc(&self, bytes: &[u8]) -> Vec<u8> {
         let shared = self.transports.build_shared_transport(CallProtocol::Grpc);
-        let service = self.transports.grpc_service();
+        let service = self.transports.build_grpc_service();
         service.map(|service| self.answer_request_bytes(bytes, shared, service)).unwrap_or_default()
     }
 
     fn answer_request_bytes<S, B>(&self, bytes: &[u8], shared: SharedTransport, api: S) -> Vec<u8>
     where
-        S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<MinimumRateBody>, Response = Response<B>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -67,7 +70,7 @@ impl InMemoryServer {
         let front = ConnectionService { shared, record: Arc::clone(&slot.record), api };
         let written = Arc::<Mutex<Vec<u8>>>::default();
         let stream = ByteStream { rest: Bytes::copy_from_slice(bytes), written: Arc::clone(&written) };
-        // An error only tells how the connection ended; the answer is the written text.
+        // An error only says how the connection ended; the answer is what the server has written.
         self.runtime.block_on(async { drop(builder.serve_connection(stream, front).await) });
         std::mem::take(&mut written.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,7 +1,7 @@
 //! The accept loop: gives each connection a slot, encrypts it if the options say so, and closes it when necessary.
 
 use super::access::{AccessRules, ClientPeer};
-use super::body::{BoxError, PacedBody};
+use super::body::{BoxError, MinimumRateBody};
 use super::front::{ConnectionService, SharedTransport};
 use super::policy::{CallProtocol, MAX_REQUEST_HEAD_BYTES};
 use super::rejections::RejectionCause;
@@ -25,18 +25,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// Pause after a failed accept. Its cause is most likely a lack of file descriptors, which a retry at once would meet again.
+/// Pause after a failed accept. The usual cause is a lack of file descriptors, so a retry at once would fail, too.
 const FAILED_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Time that an idle client of HTTP/2 has to read that its connection ends.
+/// How long the server waits for an HTTP/2 client to read GOAWAY before it closes the connection.
 const CLIENT_CLOSE_TIME: Duration = Duration::from_millis(250);
 
-/// One transport, ready to be served.
+/// One transport: its bound socket, and what is needed to serve connections on it.
 pub(crate) struct TransportListener {
     pub(crate) socket: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) builder: Builder<TokioExecutor>,
     pub(crate) shared: SharedTransport,
-    /// Time that calls in progress have to end after the stop.
+    /// How long calls in progress may continue after the server was told to stop.
     pub(crate) grace: Duration,
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn connection_builder(protocol: CallProtocol) -> Builder<TokioExecuto
     match protocol {
         CallProtocol::Http => {
             let mut builder = builder.http1_only();
-            // The connection watch has this deadline instead, because it distinguishes a slow head from an idle
-            // connection.
+            // `ConnectionWatch` enforces this deadline instead, because it distinguishes slow
+            // heads from idle connections.
             builder.http1().header_read_timeout(None).max_buf_size(MAX_REQUEST_HEAD_BYTES as usize);
             builder
         }
@@ -59,7 +59,8 @@ pub(crate) fn connection_builder(protocol: CallProtocol) -> Builder<TokioExecuto
                 // A ping detects clients that have disappeared.
                 .keep_alive_interval(Duration::from_mins(1))
                 .max_header_list_size(MAX_REQUEST_HEAD_BYTES)
-                // Limits against "rapid reset" (CVE-2023-44487): a client that opens and resets streams as fast as it can.
+                // Limits against "rapid reset" (CVE-2023-44487): a client that opens and resets streams as
+                // fast as it can.
                 .max_concurrent_streams(128)
                 .max_pending_accept_reset_streams(16)
                 .max_local_error_reset_streams(64);
@@ -72,7 +73,10 @@ impl TransportListener {
     /// Serves connections until `stop`, then waits until calls in progress have ended, for at most the grace time.
     pub(crate) async fn serve_connections<S, B>(self, api: S, mut stop: watch::Receiver<bool>)
     where
-        S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<MinimumRateBody>, Response = Response<B>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -160,7 +164,10 @@ impl ServedConnection {
         tls: Option<TlsAcceptor>,
         front: ConnectionService<S>,
     ) where
-        S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<MinimumRateBody>, Response = Response<B>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -184,7 +191,10 @@ impl ServedConnection {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         front: ConnectionService<S>,
     ) where
-        S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<MinimumRateBody>, Response = Response<B>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -200,8 +210,7 @@ impl ServedConnection {
             _ = &mut connection => return,
             cause = &mut end => cause,
             () = wait_for_stop(&mut self.stop) => {
-                // Calls in progress may end. The deadlines still hold, so a slow
-                // client does not use up the grace.
+                // Calls in progress may end. The deadlines still hold, so a slow client does not use up the grace time.
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     _ = &mut connection => return,

@@ -1,5 +1,6 @@
-//! Decides from the head of a request whether it reaches the API: it must be for this host, from a program and not from a foreign web
-//! page, have a content type that the API accepts, and come from a client that may call.
+//! Decides from the head of a request whether the request reaches the API: it must be for this host, must not
+//! come from a web page of another origin, must have a content type that the API accepts, and must come from a
+//! client that may call.
 
 use super::access::{AccessRules, ClientCredential, ClientPeer};
 use super::rejections::RejectionCause;
@@ -15,7 +16,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Longest head of a request, both transports.
+/// Maximum length of the head of a request, on both transports.
 pub(crate) const MAX_REQUEST_HEAD_BYTES: u32 = 64 << 10;
 
 /// The protocol of a transport.
@@ -25,7 +26,7 @@ pub(crate) enum CallProtocol {
     Grpc,
 }
 
-/// The refusal of a request.
+/// Why a request is refused, and the status and message of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestRejection {
     pub(crate) cause: RejectionCause,
@@ -53,18 +54,19 @@ impl RequestPolicy {
         if self.protocol == CallProtocol::Http && page::is_page_file(head) {
             return self.check_page_file(head).map(|()| ClientCredential::PublicFile);
         }
-        let credential = self.access.credential_for(peer, &head.headers);
-        // DNS rebinding: an attacker can make the host name of his page point here, and then the page may
-        // read our answers. But a page does not have the token.
+        let credential = self.access.find_credential(peer, &head.headers);
+        // DNS rebinding: an attacker can make the host name of a web page point to this server, and then the page could
+        // read the answers. A page does not have the token, so a request with the token may name any host.
         if !matches!(credential, Some(ClientCredential::Token | ClientCredential::ViewToken)) {
             self.check_host_header(head)?;
         }
-        // The origin is checked with the token as well: foreign pages are always refused (decision 0018, 5).
+        // The origin is checked even if the request has the token: pages of other origins are always
+        // refused (decision 0018, 5).
         self.check_origin_header(head)?;
         let credential = credential.ok_or_else(|| RequestRejection {
             cause: RejectionCause::Token,
             status: StatusCode::UNAUTHORIZED,
-            message: self.access.refusal_hint(peer),
+            message: self.access.build_access_refusal_text(peer),
         })?;
         if credential == ClientCredential::ViewToken && !self.is_open_to_viewers(head) {
             return Err(RequestRejection {
@@ -81,8 +83,9 @@ impl RequestPolicy {
         self.protocol == CallProtocol::Http && page::is_viewing_request(head)
     }
 
-    /// The files of the page need no token: a browser cannot send one with an address that a user types. The page must not appear under
-    /// the name of another host, where it would ask for the token in that host's name. A link on another page may lead here.
+    /// Checks a request for a file of the page. It needs no token: a browser cannot send one with a URL that a user
+    /// types. The page must not appear under the name of another host, where it would ask for the token in that
+    /// host's name. A link on another page may lead here.
     fn check_page_file(&self, head: &Parts) -> Result<(), RequestRejection> {
         self.check_host_header(head)?;
         if is_page_navigation(&head.headers) { Ok(()) } else { self.check_origin_header(head) }
@@ -115,7 +118,8 @@ impl RequestPolicy {
             || self.host_names.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 
-    /// Refuses pages of other origins. Browsers send these headers and programs do not.
+    /// Refuses requests from web pages of other origins, by the headers `Origin` and
+    /// `Sec-Fetch-Site`, which browsers send.
     fn check_origin_header(&self, head: &Parts) -> Result<(), RequestRejection> {
         let headers = &head.headers;
         let site_is_ours = headers
@@ -175,7 +179,8 @@ impl RequestPolicy {
     }
 }
 
-/// Refuses a head that is longer than the documented limit. The transports have other limits, in units of buffers.
+/// Refuses a head that is longer than the documented limit. The limits of the HTTP library count buffers, so
+/// they are not exact.
 fn check_head_length(head: &Parts) -> Result<(), RequestRejection> {
     let target = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
     // Space for the other bytes on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.
@@ -194,16 +199,16 @@ fn check_head_length(head: &Parts) -> Result<(), RequestRejection> {
     })
 }
 
-/// Returns whether the user follows a link. The browser shows the answer under this server's address; the page with the link
-/// cannot read it in any way.
+/// Returns true if the user follows a link or types a URL. The browser then shows the answer under the address of
+/// this server, and the page with the link cannot read it.
 fn is_page_navigation(headers: &HeaderMap) -> bool {
     let wanted = [(&SEC_FETCH_MODE, "navigate"), (&SEC_FETCH_DEST, "document")];
     wanted.iter().all(|(name, value)| single_header_value(headers, name).is_some_and(|found| found == *value))
         && !headers.contains_key(ORIGIN)
 }
 
-/// Accepts JSON, and `application/octet-stream`, which snappi sends for a document in bytes. Pages cannot send either of them
-/// without a preflight request.
+/// Accepts JSON, and `application/octet-stream`, which snappi sends for a document in bytes. Web pages cannot send
+/// either of these types without a preflight request.
 fn is_json_media_type(media: &str) -> bool {
     media == "application/json"
         || media == "application/octet-stream"
@@ -223,7 +228,7 @@ pub(super) fn single_header_value<'a>(headers: &'a HeaderMap, name: &HeaderName)
     values.next().is_none().then_some(value)
 }
 
-/// Every host that the request names; `None` if one cannot be read.
+/// All hosts that the request names, in its URL and its Host headers; `None` if one of them is not a valid host.
 fn list_named_hosts(head: &Parts) -> Option<Vec<Authority>> {
     let mut named: Vec<Authority> = head.uri.authority().cloned().into_iter().collect();
     for host in head.headers.get_all(HOST) {
@@ -232,8 +237,9 @@ fn list_named_hosts(head: &Parts) -> Option<Vec<Authority>> {
     named.iter().all(is_host_and_port).then_some(named)
 }
 
-/// Returns whether the text is exactly a host, optionally with a port. `user@host` is no valid Host header: a parser that reads only the
-/// part after the `@` would be deceived. The same is true for a parser that reads `[::1]evil` to the bracket.
+/// Returns whether the text is exactly a host, optionally with a port. `user@host` is no valid Host header: a
+/// parser that reads only the part after the `@` would be deceived. So would a parser that reads `[::1]evil` only
+/// up to the bracket.
 fn is_host_and_port(named: &Authority) -> bool {
     let behind = named.as_str().strip_prefix(named.host());
     behind.is_some_and(|behind| {

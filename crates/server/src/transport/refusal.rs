@@ -5,7 +5,7 @@ use crate::tester::{RefusalKind, TesterRefusal};
 use packetrig_units::text::one_line;
 use serde_json::{Value, json};
 
-/// Longest message of a gRPC status on the wire: clients accept no more than 8 KiB of headers.
+/// Maximum length of the message of a gRPC status on the wire: clients accept no more than 8 KiB of headers.
 const MAX_ENCODED_STATUS_BYTES: usize = 7_500;
 
 impl RefusalKind {
@@ -25,7 +25,7 @@ impl RefusalKind {
         }
     }
 
-    /// Name of the kind in OTG, which has only these two.
+    /// Name of the kind in OTG, which has only two kinds.
     const fn otg_name(self) -> &'static str {
         match self {
             Self::Internal => "internal",
@@ -34,16 +34,17 @@ impl RefusalKind {
     }
 }
 
-/// Longest error of an answer, in characters. Errors repeat names of the request, which may be as long as the request.
+/// Maximum length of an error in an answer, in characters. Errors repeat names of the request, which may be very long.
 const MAX_ERROR_CHARACTERS: usize = 4096;
 
-/// The body of a refusal. Each error is one line of bounded length.
+/// Builds the body of a refusal. Each error becomes one line of bounded length.
 pub(super) fn build_refusal_json(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
     let errors: Vec<String> = errors.iter().map(|error| one_line(error, MAX_ERROR_CHARACTERS)).collect();
     json!({ "code": code, "kind": kind.otg_name(), "errors": errors })
 }
 
-/// A refusal as a gRPC status. If it cannot carry all errors, it says how many are missing.
+/// Builds a gRPC status from a refusal. If the status has no room for all errors, its last error says
+/// how many are missing.
 pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     let code = refusal.kind.grpc_code();
     let whole = refusal_to_json_text(refusal.kind, &refusal.errors);
@@ -76,7 +77,8 @@ fn refusal_to_json_text(kind: RefusalKind, errors: &[String]) -> String {
     shape::format_json(&build_refusal_json(code, kind, errors))
 }
 
-/// Upper bound of a text's length as `grpc-message`: percent-encoding makes three of a byte, and JSON escapes come first.
+/// Upper bound of the length of a text in `grpc-message`. The text is first escaped for JSON and then
+/// percent-encoded, which makes up to three bytes of one.
 fn wire_length(text: &str) -> usize {
     text.chars().map(wire_length_of_char).sum()
 }

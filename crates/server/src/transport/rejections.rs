@@ -39,7 +39,7 @@ pub enum RejectionCause {
 }
 
 impl RejectionCause {
-    /// All, in the order of reports.
+    /// All causes, in the order of reports.
     pub const ALL: [Self; 15] = [
         Self::Token,
         Self::Host,
@@ -116,7 +116,7 @@ impl RejectionCounters {
     }
 }
 
-/// The counts since the start.
+/// Number of refusals and closed connections since the start of the server, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RejectionCounts([u64; RejectionCause::ALL.len()]);
 
@@ -125,7 +125,8 @@ impl RejectionCounts {
         self.0[cause as usize]
     }
 
-    /// The counts without causes that are ordinary.
+    /// Returns the counts with that of [`RejectionCause::Idle`] set to 0, because it is an ordinary
+    /// end of a connection.
     pub(crate) fn without_ordinary_causes(mut self) -> Self {
         self.0[RejectionCause::Idle as usize] = 0;
         self

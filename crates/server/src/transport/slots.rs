@@ -1,9 +1,9 @@
 //! Distributes the limited number of connections so that no client locks out the other clients.
 //!
-//! Invariant: trusted clients can always connect unless all connections are busy with admitted requests. All other
-//! clients share a part of the connections, and each gets at most a part of that; only clients that have sent the token
-//! may use the rest. A refused request keeps no connection: even if it arrives slowly, its connection can be closed to
-//! make room for another.
+//! Invariant: trusted clients can always connect unless all connections are busy with admitted requests. Clients that
+//! have not sent the token share at most three quarters of the connections. A client that is not trusted gets at most
+//! one quarter; the code calls it a *stranger*. A refused request keeps no connection: even if it arrives slowly, its
+//! connection can be closed to make room.
 
 use super::access::{ClientPeer, PeerKey};
 use super::rejections::RejectionCause;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// Maximum number of clients that are remembered as holders of the token.
 const MAX_TOKEN_HOLDERS: usize = 64;
 
-/// The state of a connection, which the parts that serve it share.
+/// The state of a connection. The tasks and wrappers that serve the connection share it.
 #[derive(Debug)]
 pub(crate) struct ConnectionRecord {
     id: u64,
@@ -59,12 +59,12 @@ impl ConnectionRecord {
     }
 
     /// Returns whether the connection is not trusted, and its client is not a remembered holder of the token.
-    fn is_unknown_to_holders(&self, token_holders: &VecDeque<PeerKey>) -> bool {
+    fn is_without_token(&self, token_holders: &VecDeque<PeerKey>) -> bool {
         !self.is_trusted() && !token_holders.contains(&self.peer.key)
     }
 
     fn is_idle(&self) -> bool {
-        // Refused requests do not count, so a slow body of one keeps no connection busy.
+        // Refused requests do not count: the slow body of a refused request must not keep its connection busy.
         self.being_served.load(Ordering::Acquire) == 0
     }
 
@@ -175,8 +175,9 @@ impl ConnectionSlots {
         table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
         peer: &ClientPeer,
     ) -> Result<(), SlotAdmission> {
-        // Decision 0018, 7. Trusted clients displace idle strangers first, then idle trusted ones. A stranger beyond its quarter displaces
-        // only its own connections; otherwise it displaces only strangers that never had the token.
+        // Decision 0018, 7. A trusted client displaces an idle stranger first, then an idle trusted client. A
+        // stranger beyond its quarter displaces only its own connections; otherwise it displaces only strangers that
+        // never had the token.
         if peer.is_trusted {
             if table.len() < self.most
                 || close_idle_connection(table, |record| !record.is_trusted())
@@ -194,10 +195,10 @@ impl ConnectionSlots {
         }
         // Lock order: first the table, then the token holders. No other code holds both locks.
         let holders = self.lock_token_holders();
-        let unknown = table.values().filter(|record| record.is_unknown_to_holders(&holders)).count();
+        let unknown = table.values().filter(|record| record.is_without_token(&holders)).count();
         let has_no_part = !holders.contains(&peer.key) && unknown >= self.max_stranger_connections();
         let is_full = has_no_part || table.len() >= self.most;
-        if !is_full || close_idle_connection(table, |record| record.is_unknown_to_holders(&holders)) {
+        if !is_full || close_idle_connection(table, |record| record.is_without_token(&holders)) {
             return Ok(());
         }
         Err(SlotAdmission::Refused(RejectionCause::AllTaken))
@@ -258,7 +259,8 @@ fn new_record(id: u64, peer: ClientPeer) -> ConnectionRecord {
     }
 }
 
-/// Closes the connection that has been idle the longest among those that `is_meant` selects. `false` if none of them is idle.
+/// Closes the connection that has been idle the longest, among those that `is_meant` selects. Returns false if none
+/// of these is idle.
 fn close_idle_connection(
     table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
     is_meant: impl Fn(&ConnectionRecord) -> bool,

@@ -69,7 +69,7 @@ impl ServerIdentity {
         };
         let mut config =
             builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(tls_error)?;
-        // Each transport has one protocol, so there is nothing to choose from.
+        // Each transport has one protocol, so only its name is offered.
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }

@@ -39,7 +39,7 @@ impl ConnectionProgress {
     }
 }
 
-/// The deadlines of a connection, and the time that has passed of each.
+/// The deadlines of a connection, and how much time has passed of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionWatch {
     deadlines: ClientDeadlines,
@@ -83,8 +83,8 @@ impl ConnectionWatch {
         now: ConnectionProgress,
         step: Duration,
     ) -> Option<RejectionCause> {
-        // Slow readers are found before the check for busy connections: a client that does not read keeps its
-        // own request busy.
+        // Slow readers are found before the check for busy connections: a client that does not read keeps
+        // its own request busy.
         if self.update_slow_reader(now, step) {
             return Some(RejectionCause::SlowReader);
         }
@@ -96,7 +96,8 @@ impl ConnectionWatch {
             self.head = Duration::ZERO;
             return None;
         }
-        // Steps are counted and no clock is read: a server that was stopped for some time does not blame its clients.
+        // The time is added up in steps and not read from a clock. So no client misses a deadline because the server
+        // process was stopped for some time.
         self.idle += step;
         self.head = if self.awaits_head(now) { self.head + step } else { Duration::ZERO };
         let idle = if now.is_known { self.deadlines.idle } else { self.deadlines.idle_stranger };
@@ -112,8 +113,8 @@ impl ConnectionWatch {
 
     /// Returns whether the remaining bytes of a head, or the first bytes, are due.
     fn awaits_head(&self, now: ConnectionProgress) -> bool {
-        // HTTP/1: bytes since the last response are the beginning of a head. HTTP/2 sends other frames at any time (pings, window
-        // updates), so only the preface and the first frame are judged.
+        // HTTP/1: bytes after the last response are the beginning of the next head. A client of HTTP/2 sends other
+        // frames at any time (pings, window updates), so only the preface and the first frame have a deadline.
         match self.protocol {
             CallProtocol::Http => now.requests == 0 || now.bytes_read > now.read_when_idle,
             CallProtocol::Grpc => now.requests == 0 && now.bytes_read < HTTP2_FIRST_BYTES,

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that counts in the record of its connection the bytes that were read and written, and marks whether the
-/// client does not read.
+/// Wraps the stream of a connection. It counts the bytes that are read and written in the record of the connection, and
+/// marks there whether the client does not read.
 pub(crate) struct WatchedStream<S> {
     inner: S,
     record: Arc<ConnectionRecord>,

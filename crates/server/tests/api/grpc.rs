@@ -3,7 +3,7 @@
 use crate::http;
 use crate::mock::{LONG, Served, plain, strict};
 use bytes::{Buf, BufMut, Bytes};
-use packetrig_server::{ServerOptions, SwitchedState};
+use packetrig_server::{RequestedState, ServerOptions};
 use tokio_stream::StreamExt;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
@@ -124,7 +124,7 @@ fn states_and_actions_may_come_in_slices() {
     let start = field(3, &field(2, &[0x08, 1]));
     let slices = start.chunks(2).map(|slice| field(2, slice)).collect();
     assert_eq!(call(&served, "streamSetControlState", slices).unwrap(), [Bytes::from_static(&[0x0a, 0])]);
-    assert_eq!(served.mock.states(), [SwitchedState::Protocols { on: true }]);
+    assert_eq!(served.mock.states(), [RequestedState::Protocols { on: true }]);
     // ControlAction { protocol (2) { ipv4 (2) { ping (2) { requests (1) { src_name (1), dst_ip (2) } } } } }
     let request = [field(1, b"i1"), field(2, b"198.18.0.9")].concat();
     let ping = field(2, &field(2, &field(2, &field(1, &request))));

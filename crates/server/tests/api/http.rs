@@ -1,7 +1,7 @@
 //! HTTP, byte for byte.
 
 use crate::mock::{LONG, PCAP_HEADER, Served, plain, strict};
-use packetrig_server::{FlowChange, ServerOptions, SwitchedState};
+use packetrig_server::{FlowChange, RequestedState, ServerOptions};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -278,7 +278,7 @@ fn control_states_reach_tester_unchanged() {
     set(r#"{"port":{"capture":{"state":"start","port_names":["p2"]}}}"#);
     set(r#"{"port":{"link":{"state":"down"}}}"#);
     set(r#"{"protocol":{"all":{"state":"start"}}}"#);
-    let traffic = |change, flows: &[&str]| SwitchedState::Traffic {
+    let traffic = |change, flows: &[&str]| RequestedState::Traffic {
         change,
         flows: flows.iter().map(|flow| (*flow).to_owned()).collect(),
     };
@@ -289,9 +289,9 @@ fn control_states_reach_tester_unchanged() {
             traffic(FlowChange::Pause, &["f1"]),
             traffic(FlowChange::Resume, &[]),
             traffic(FlowChange::Stop, &[]),
-            SwitchedState::Capture { on: true, ports: vec!["p2".into()] },
-            SwitchedState::Link { up: false, ports: vec![] },
-            SwitchedState::Protocols { on: true },
+            RequestedState::Capture { on: true, ports: vec!["p2".into()] },
+            RequestedState::Link { up: false, ports: vec![] },
+            RequestedState::Protocols { on: true },
         ]
     );
     let missing = call(served.bound.http, "POST", "/control/state", r#"{"traffic":{"flow_transmit":{}}}"#);

@@ -4,8 +4,8 @@ use crate::http::{call, request};
 use crate::mock::{Served, plain};
 use crate::page::ServedPage;
 use packetrig_server::{
-    FactSource, FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUpCheck, ServedRig,
-    ServerOptions, ViewRefusal,
+    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, RigPartSource, ServedRig, ServerOptions,
+    ViewRefusal, ViewerGoneCheck,
 };
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// One JSON object.
 pub(crate) struct FixedFacts(pub(crate) Value);
 
-impl FactSource for FixedFacts {
+impl RigPartSource for FixedFacts {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         Ok(self.0.clone())
     }
@@ -35,7 +35,11 @@ pub(crate) struct MockFlows {
 }
 
 impl FlowArchive for MockFlows {
-    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUpCheck<'_>) -> Result<Value, ViewRefusal> {
+    fn top_flows(
+        &self,
+        query: &FlowTopQuery,
+        is_given_up: &ViewerGoneCheck<'_>,
+    ) -> Result<Value, ViewRefusal> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(running, Ordering::SeqCst);
         // Long enough that other requests come during the query.
@@ -59,7 +63,7 @@ impl FlowArchive for MockFlows {
         }))
     }
 
-    fn flow_totals(&self, query: &FlowTotalsQuery, _: &GivenUpCheck<'_>) -> Result<Value, ViewRefusal> {
+    fn flow_totals(&self, query: &FlowTotalsQuery, _: &ViewerGoneCheck<'_>) -> Result<Value, ViewRefusal> {
         self.totals.lock().unwrap().push(query.clone());
         Ok(json!({
             "schema_version": 1, "directories": ["/var/flows"], "files": 0, "records": 0, "flows": 0,

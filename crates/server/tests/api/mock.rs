@@ -2,9 +2,9 @@
 #![allow(dead_code, reason = "each test that includes this file uses what it needs")]
 
 use packetrig_server::{
-    BoundAddresses, CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures,
-    LocalUsers, PingResult, PingTask, PortRow, RefusalKind, ServedRig, ServerOptions, SwitchedState, Tester,
-    TesterRefusal, TransmitState,
+    BoundAddresses, CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, LatencyFigures, LocalUsers,
+    NeighbourRow, PingResult, PingTask, PortRow, RefusalKind, RequestedState, ServedRig, ServerOptions,
+    Tester, TesterRefusal, TransmitState,
 };
 use serde_json::{Map, Value, json};
 use std::io::{Cursor, Read};
@@ -21,7 +21,7 @@ pub(crate) const PCAP_HEADER: [u8; 24] =
 #[derive(Debug, Default)]
 struct Memory {
     config: Option<Value>,
-    states: Vec<SwitchedState>,
+    states: Vec<RequestedState>,
     updates: Vec<Value>,
     /// True once flows have been started.
     started: bool,
@@ -56,7 +56,7 @@ impl Mock {
         (began, end)
     }
 
-    pub(crate) fn states(&self) -> Vec<SwitchedState> {
+    pub(crate) fn states(&self) -> Vec<RequestedState> {
         lock(&self.memory).states.clone()
     }
 
@@ -170,15 +170,15 @@ impl Tester for Mock {
         Ok(Vec::new())
     }
 
-    fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {
-        if let SwitchedState::Traffic { flows, .. } = &state {
+    fn set_state(&self, state: RequestedState) -> Result<Vec<String>, TesterRefusal> {
+        if let RequestedState::Traffic { flows, .. } = &state {
             self.select("flows", flows)?;
         }
-        if state == (SwitchedState::Protocols { on: false }) {
+        if state == (RequestedState::Protocols { on: false }) {
             return Err(TesterRefusal::not_implemented("protocols cannot be stopped"));
         }
         self.change(|memory| {
-            if let SwitchedState::Traffic { change, .. } = &state {
+            if let RequestedState::Traffic { change, .. } = &state {
                 memory.started |= *change == FlowChange::Start;
                 memory.paused = *change == FlowChange::Pause;
             }
@@ -243,14 +243,14 @@ impl Tester for Mock {
         &self,
         family: IpFamily,
         ethernets: &[String],
-    ) -> Result<Vec<KnownNeighbour>, TesterRefusal> {
+    ) -> Result<Vec<NeighbourRow>, TesterRefusal> {
         if ethernets.iter().any(|name| name == "nowhere") {
             return Err(TesterRefusal::internal("the rig is gone"));
         }
         let addresses =
             if family == IpFamily::V6 { ["2001:2::1", "2001:2::2"] } else { ["198.18.0.1", "198.18.0.2"] };
         let mac = Some("02:00:00:00:00:01".to_owned());
-        let row = |(address, mac): (&str, _)| KnownNeighbour {
+        let row = |(address, mac): (&str, _)| NeighbourRow {
             ethernet: "e1".to_owned(),
             address: address.parse().expect("an address"),
             mac,

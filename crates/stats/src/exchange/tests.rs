@@ -109,7 +109,7 @@ fn the_true_offset_is_always_inside_the_bound() {
                     "{error} ns off at {when}: {fit:?}"
                 );
                 // The instant of a start: the node turns T into its own time and begins there.
-                let started = clock.offset_at(when).abs_diff(fit.to_local(instant).signed_since(instant));
+                let started = clock.offset_at(when).abs_diff(fit.to_node_time(instant).signed_since(instant));
                 prop_assert!(started <= fit.bound_at(instant).as_u64() + 1);
             }
             Ok(())

@@ -36,7 +36,7 @@ impl FigureChange {
     }
 }
 
-/// The verdict of a figure on its limit.
+/// Whether the change of a figure stays within its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum FigureVerdict {
@@ -74,9 +74,10 @@ pub struct ComparedFigure {
     pub before: Option<f64>,
     /// Value in the later result; absent if it is not known.
     pub after: Option<f64>,
-    /// `after` minus `before`.
+    /// `after` minus `before`; absent if a value is not known or the units differ.
     pub difference: Option<f64>,
-    /// The difference in percent of `before`; absent if `before` is zero.
+    /// The difference in percent of the absolute value of `before`; absent if `before` is zero,
+    /// or without a difference.
     pub percent: Option<f64>,
     /// Error bound of the difference; absent if neither value has one.
     pub uncertainty: Option<f64>,
@@ -111,7 +112,7 @@ impl ComparedFigure {
     }
 }
 
-/// The figures of two results.
+/// The comparison of all figures of two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureComparison {
     /// The figures in the order of the earlier result, followed by the figures that only the later result has.
@@ -122,7 +123,7 @@ pub struct FigureComparison {
     pub verdict: FigureVerdict,
 }
 
-/// Compares the figures of two results.
+/// Compares the figures of two results, and judges each figure that has a limit.
 pub fn compare_figures(
     before: &[ReportFigure],
     after: &[ReportFigure],
@@ -165,7 +166,7 @@ fn compare_figure(
     let difference = from.zip(to).filter(|_| is_one_unit).map(|(from, to)| to - from);
     let uncertainty = sum_uncertainties(before, after);
     let allowed = limits.allowed_change_for(figure);
-    let worse = difference.map(|difference| worsening_of(figure.better, difference));
+    let worse = difference.map(|difference| compute_worsening(figure.better, difference));
     // The common limit does not apply to a figure that only the later result has: a newer version of
     // packetrig may have added it.
     let is_judged = before.is_some() || limits.figures_with_own_limit().any(|name| name == figure.name);
@@ -198,8 +199,9 @@ fn sum_uncertainties(before: Option<&ReportFigure>, after: Option<&ReportFigure>
     doubts.reduce(|sum, doubt| sum + doubt)
 }
 
-/// Returns by how much a difference makes a figure worse; negative if it makes the figure better.
-fn worsening_of(better: BetterDirection, difference: f64) -> f64 {
+/// Returns by how much a difference makes a figure worse; negative if it makes the figure better. For
+/// [`BetterDirection::Neither`], every change counts as worse.
+fn compute_worsening(better: BetterDirection, difference: f64) -> f64 {
     match better {
         BetterDirection::Higher => -difference,
         BetterDirection::Lower => difference,
@@ -241,7 +243,7 @@ fn classify_change(
     }
     match better {
         BetterDirection::Neither => FigureChange::Different,
-        better if worsening_of(better, difference) > 0.0 => FigureChange::Worse,
+        better if compute_worsening(better, difference) > 0.0 => FigureChange::Worse,
         _ => FigureChange::Better,
     }
 }

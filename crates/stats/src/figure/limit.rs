@@ -103,8 +103,7 @@ impl FigureLimits {
         let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
         own.or_else(|| {
             let common = self.0.iter().rev().find(|limit| limit.figure.is_none());
-            // A figure of which neither higher nor lower values are better is not subject to the common
-            // limit.
+            // A figure of which neither higher nor lower values are better is not subject to the common limit.
             common.filter(|_| figure.better != BetterDirection::Neither)
         })
         .map(|limit| limit.allowed)

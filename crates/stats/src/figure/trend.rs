@@ -3,7 +3,7 @@
 use super::{BetterDirection, ReportFigure, figure_title};
 use serde::Serialize;
 
-/// One figure over several results with the same name.
+/// The values of one figure in several results, and their median and extremes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FigureTrend {
     pub name: String,
@@ -30,7 +30,7 @@ impl FigureTrend {
 
 /// Returns the trends of all figures of `results`, which are in the order from the oldest to the newest. The
 /// figures have the order of the newest result that contains them.
-pub fn figure_trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
+pub fn compute_figure_trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
     let mut figures: Vec<&ReportFigure> = Vec::new();
     // The newest result comes first, because its order of figures is kept.
     for figure in results.iter().rev().flatten() {
@@ -61,14 +61,14 @@ fn figure_trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureT
         first: known.first().copied(),
         last: known.last().copied(),
         min: sorted.first().copied(),
-        median: sorted_median(&sorted),
+        median: median_of_sorted(&sorted),
         max: sorted.last().copied(),
         values,
     }
 }
 
 /// Returns the median of sorted values; for an even number of values, the mean of the two middle ones.
-fn sorted_median(sorted: &[f64]) -> Option<f64> {
+fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     if sorted.len() % 2 == 1 {
         return Some(upper);
@@ -79,8 +79,8 @@ fn sorted_median(sorted: &[f64]) -> Option<f64> {
 
 /// Returns the median of each figure over `results` as a figure. The results are in the order from the
 /// oldest to the newest.
-pub fn median_figures(results: &[Vec<ReportFigure>]) -> Vec<ReportFigure> {
-    let medians = figure_trends(results)
+pub fn compute_median_figures(results: &[Vec<ReportFigure>]) -> Vec<ReportFigure> {
+    let medians = compute_figure_trends(results)
         .into_iter()
         .map(|trend| ReportFigure::new(trend.name, trend.subject, trend.median, trend.unit, trend.better));
     medians.collect()
@@ -104,7 +104,7 @@ mod tests {
             of(Some(1.0)),
             vec![figure("k", Some(9.0)), figure("throughput", Some(4.0))],
         ];
-        let [k, throughput] = &figure_trends(&results)[..] else { panic!("two figures") };
+        let [k, throughput] = &compute_figure_trends(&results)[..] else { panic!("two figures") };
         assert_eq!((k.values.len(), k.first, k.median), (5, Some(9.0), Some(9.0)));
         assert_eq!(throughput.values, [Some(7.0), None, None, Some(1.0), Some(4.0)]);
         let found = [throughput.first, throughput.last, throughput.min, throughput.median, throughput.max];
@@ -114,10 +114,11 @@ mod tests {
     #[test]
     fn even_count_median_lies_between_middle_two() {
         assert_eq!(
-            (sorted_median(&[]), sorted_median(&[3.0]), sorted_median(&[1.0, 2.0, 4.0, 9.0])),
+            (median_of_sorted(&[]), median_of_sorted(&[3.0]), median_of_sorted(&[1.0, 2.0, 4.0, 9.0])),
             (None, Some(3.0), Some(3.0))
         );
-        let [median] = &median_figures(&[vec![figure("k", Some(1.0))], vec![figure("k", Some(2.0))]])[..]
+        let [median] =
+            &compute_median_figures(&[vec![figure("k", Some(1.0))], vec![figure("k", Some(2.0))]])[..]
         else {
             panic!("one figure")
         };

@@ -65,8 +65,8 @@ impl<'a> BoundedLatency<'a> {
             (Nanos::new(upper.as_u64() - upper.as_u64() / width), samples)
         });
         let classes = classes.collect();
-        // The distribution contains the bounds of all sent frames, because those of the arrived frames alone
-        // are not known.
+        // The distribution contains the bounds of all sent frames, because those of the arrived frames
+        // alone are not known.
         let all = errors.leaving.map_or(0, Latency::count);
         let mut below = 0;
         let bounds = errors.leaving.into_iter().flat_map(Latency::buckets);
@@ -85,7 +85,7 @@ impl<'a> BoundedLatency<'a> {
         // The rank is rounded up, as in the histogram: a percentile is the value at rank ceil(p * n).
         let rank = u64::try_from(rank.div_ceil(1_000_000)).unwrap_or(u64::MAX);
         // `min` is used, because a lower bound above the value would only come from the width of the buckets.
-        Some(self.errors.widen_by_stamp_errors(value, self.least_true_time_at_rank(rank.max(1)).min(value)))
+        Some(self.errors.widen_by_stamp_errors(value, self.lower_bound_at_rank(rank.max(1)).min(value)))
     }
 
     pub fn max(&self) -> Option<Bounded<Nanos>> {
@@ -94,7 +94,7 @@ impl<'a> BoundedLatency<'a> {
             self.errors.leaving.and_then(Latency::max).map_or(Nanos::ZERO, |most| value.saturating_sub(most));
         Some(self.errors.widen_by_stamp_errors(
             value,
-            self.least_true_time_at_rank(self.times.count()).max(of_all).min(value),
+            self.lower_bound_at_rank(self.times.count()).max(of_all).min(value),
         ))
     }
 
@@ -108,8 +108,8 @@ impl<'a> BoundedLatency<'a> {
     pub fn mean(&self) -> Option<Bounded<Nanos>> {
         let value = self.times.mean()?;
         let sum = self.errors.leaving.map_or(0, |leaving| leaving.exact.sum);
-        // The sum includes the bounds of frames that did not arrive, because it is not known which bounds
-        // these are.
+        // The sum includes the bounds of frames that did not arrive, because it is not known which of the bounds
+        // belong to such frames.
         let most = sum.div_ceil(u128::from(self.times.count().max(1)));
         let most = Nanos::new(u64::try_from(most).unwrap_or(u64::MAX));
         Some(self.errors.widen_by_stamp_errors(value, value.saturating_sub(most)))
@@ -117,17 +117,17 @@ impl<'a> BoundedLatency<'a> {
 
     /// Returns a lower bound of the true delay at `rank` (counted from 1). Frames may leave later than their send
     /// timestamps say, so the measured delay may be too long by this time.
-    fn least_true_time_at_rank(&self, rank: u64) -> Nanos {
+    fn lower_bound_at_rank(&self, rank: u64) -> Nanos {
         let shortened = self.beyond.iter().filter_map(|(bound, frames)| {
-            // Frames with a larger error bound may have any smaller true delay, so the rank is reduced by
-            // their number.
+            // Frames with a larger error bound may have any smaller true delay, so the rank is
+            // reduced by their number.
             let rank = rank.checked_sub(*frames).filter(|rank| *rank > 0)?;
-            Some(self.least_measured_time_at_rank(rank).saturating_sub(*bound))
+            Some(self.lowest_time_at_rank(rank).saturating_sub(*bound))
         });
         shortened.max().unwrap_or(Nanos::ZERO)
     }
 
-    fn least_measured_time_at_rank(&self, rank: u64) -> Nanos {
+    fn lowest_time_at_rank(&self, rank: u64) -> Nanos {
         let class = self.classes.partition_point(|(_, samples)| *samples < rank);
         let reached = self.classes.get(class).map_or(Nanos::ZERO, |(reached, _)| *reached);
         // No sample is below the exact minimum, however wide the first bucket is.

@@ -16,7 +16,7 @@ const DISPLACEMENT_SLOTS: usize = 2 * DENSITY_THRESHOLD + 1;
 #[derive(Clone, Debug)]
 pub(super) struct ReorderDensity {
     waiting: Box<[u64; DENSITY_THRESHOLD]>,
-    /// Number of all arrivals so far.
+    /// Number of arrivals that have been added to `waiting` so far.
     taken: usize,
     judged: usize,
     /// All sequence numbers below this are assigned to an arrival or skipped as lost.
@@ -44,17 +44,17 @@ impl ReorderDensity {
         if number < self.next {
             return;
         }
-        // It is known only after `DENSITY_THRESHOLD` more arrivals which lower numbers arrive; frames that
-        // arrive even later count as lost.
+        // Lower numbers may still arrive. So an arrival is judged only after `DENSITY_THRESHOLD` more arrivals;
+        // frames that arrive even later count as lost.
         if self.taken - self.judged == DENSITY_THRESHOLD {
-            self.judge_oldest_arrival(window_start, &has_arrived);
+            self.count_oldest_displacement(window_start, &has_arrived);
         }
         self.end = self.end.max(number + 1);
         self.waiting[self.taken % DENSITY_THRESHOLD] = number;
         self.taken += 1;
     }
 
-    fn judge_oldest_arrival(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
+    fn count_oldest_displacement(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
         let oldest = self.waiting[self.judged % DENSITY_THRESHOLD];
         self.judged += 1;
         self.skip_lost_numbers(window_start, has_arrived);
@@ -67,9 +67,9 @@ impl ReorderDensity {
         self.next += 1;
     }
 
-    /// Moves `next` to the next number that has arrived. There is one: so far, as many numbers have been
-    /// assigned as arrivals were judged, and the arrival that is being judged is not yet among them. Below
-    /// the start of the window, only the waiting frames are still known.
+    /// Moves `next` to the next number that has arrived. There is one: each arrival that was judged before has been
+    /// assigned one number, and the arrival that is being judged has none yet. Of the numbers below the start of the
+    /// window, only those of the waiting frames are known to have arrived.
     fn skip_lost_numbers(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
         // At most 64 frames wait and the window is far longer, so the window's start has passed `next` only
         // after a long gap.
@@ -85,7 +85,7 @@ impl ReorderDensity {
 
     pub(super) fn finish_stream(&mut self, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
         while self.judged < self.taken {
-            self.judge_oldest_arrival(window_start, &has_arrived);
+            self.count_oldest_displacement(window_start, &has_arrived);
         }
     }
 

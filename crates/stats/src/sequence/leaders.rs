@@ -8,36 +8,35 @@
 const MAX_LEADER_RUNS: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct LeaderRun {
+struct HighestNumberRun {
     number: u64,
     arrival: u64,
     len: u64,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct SequenceLeaders {
+pub(super) struct HighestNumberArrivals {
     /// A ring of runs in ascending order.
-    runs: Box<[LeaderRun]>,
+    runs: Box<[HighestNumberRun]>,
     begun: usize,
 }
 
-impl SequenceLeaders {
+impl HighestNumberArrivals {
     pub(super) fn new() -> Self {
-        Self { runs: vec![LeaderRun::default(); MAX_LEADER_RUNS].into_boxed_slice(), begun: 0 }
+        Self { runs: vec![HighestNumberRun::default(); MAX_LEADER_RUNS].into_boxed_slice(), begun: 0 }
     }
 
     /// Adds a leader: frame `number`, which is the `arrival`th frame to arrive and has the highest number so far.
     pub(super) fn add_leader(&mut self, number: u64, arrival: u64) {
         if self.begun > 0 {
             let last = &mut self.runs[(self.begun - 1) % MAX_LEADER_RUNS];
-            // A run ends at lost frames and at late frames: after these, number and arrival differ by another
-            // amount.
+            // A run ends at lost frames and at late frames: after these, number and arrival differ by another amount.
             if last.number + last.len == number && last.arrival + last.len == arrival {
                 last.len += 1;
                 return;
             }
         }
-        self.runs[self.begun % MAX_LEADER_RUNS] = LeaderRun { number, arrival, len: 1 };
+        self.runs[self.begun % MAX_LEADER_RUNS] = HighestNumberRun { number, arrival, len: 1 };
         self.begun += 1;
     }
 
@@ -47,8 +46,8 @@ impl SequenceLeaders {
         // is always a leader. Runs that the ring has overwritten are not searched.
         let mut low = self.begun.saturating_sub(MAX_LEADER_RUNS);
         let mut high = self.begun - 1;
-        // The runs are in ascending order, so a binary search finds the first one whose last number is above
-        // `number`.
+        // The runs are in ascending order, so a binary search finds the first one whose last
+        // number is above `number`.
         while low < high {
             let middle = usize::midpoint(low, high);
             let run = self.runs[middle % MAX_LEADER_RUNS];

@@ -43,7 +43,7 @@ fn bucket_upper_bound(bucket: u16) -> u64 {
 pub struct DelayPercentiles([u16; 2]);
 
 impl DelayPercentiles {
-    /// No percentiles: for a second without delays, or with delays that were counted separately and cannot be merged.
+    /// No percentiles: the second has no delays, or its delays were counted at several receivers and cannot be merged.
     pub const NONE: Self = Self([u16::MAX; 2]);
 
     pub fn p50(self) -> Option<Nanos> {
@@ -97,8 +97,7 @@ impl LatestDelays {
         match self.second - second {
             0 => self.delays[1].add_delay(delay),
             1 => self.delays[0].add_delay(delay),
-            // This delay arrives after its second was closed, so the percentiles of that second would be
-            // wrong.
+            // This delay arrives after its second was closed, so the percentiles of that second would be wrong.
             _ => {
                 if let Some(of_second) = closed.get_mut(second) {
                     *of_second = DelayPercentiles::NONE;
@@ -157,8 +156,7 @@ impl SecondDelays {
     /// Returns the percentiles of the added delays, and removes all delays.
     fn take_percentiles(&mut self) -> DelayPercentiles {
         let found = DelayPercentiles([self.quantile(1, 2), self.quantile(99, 100)]);
-        // Only the used buckets are cleared: there are about 1000 buckets, and this runs in the receiver's
-        // thread.
+        // Only the used buckets are cleared: there are about 1000 buckets, and this runs in the receiver's thread.
         self.counts[usize::from(self.low)..=usize::from(self.high)].fill(0);
         self.total = 0;
         self.low = u16::MAX;

@@ -5,7 +5,7 @@
 //! uses up the limit of all nodes.
 
 use super::{RunCatalogue, read_count};
-use crate::segments::STRAY_SEGMENTS_DIRECTORY;
+use crate::segments::UNKNOWN_RUNS_DIRECTORY;
 use crate::{Error, migrations};
 use packetrig_report::NodeName;
 use serde::Serialize;
@@ -20,9 +20,9 @@ pub const MAX_LATE: u64 = 16 << 30;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LateResults {
     pub node: NodeName,
-    /// Segments that are stored.
+    /// Number of stored segments.
     pub segments: u64,
-    /// Bytes that they take on the disk.
+    /// Bytes of these segments; each counts as at least 4096.
     pub bytes: u64,
     /// How many times a segment was refused because too much was stored. The node still has such a segment and sends
     /// it again, and every refusal counts.
@@ -30,8 +30,8 @@ pub struct LateResults {
 }
 
 impl RunCatalogue {
-    /// Late results, by node.
-    pub fn late_results(&self) -> Result<Vec<LateResults>, Error> {
+    /// Lists the late results of each node, in the order of the nodes' names.
+    pub fn list_late_results(&self) -> Result<Vec<LateResults>, Error> {
         if self.is_older_than(migrations::LATE_RESULTS_SCHEMA_VERSION) {
             return Ok(Vec::new());
         }
@@ -51,7 +51,7 @@ impl RunCatalogue {
     pub fn discard_late_results(&self) -> Result<(), Error> {
         // The files are removed before the rows. After a crash in between, the rows still count them, and the
         // next call removes the rows.
-        let stray = self.place().join(STRAY_SEGMENTS_DIRECTORY);
+        let stray = self.place().join(UNKNOWN_RUNS_DIRECTORY);
         match fs::remove_dir_all(&stray) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::file("remove", stray)(error));

@@ -53,20 +53,20 @@ impl FromSql for MethodState {
     }
 }
 
-/// A method in the list.
+/// Summary of a method: its row in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MethodSummary {
     pub id: String,
     /// When the user started it, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// The user's name for it.
+    /// Name that the user gave the method.
     pub name: String,
     /// `rfc2544`, `mlrsearch` and so on.
     pub method: String,
     /// PASS, FAIL or INCONCLUSIVE.
     pub verdict: String,
     pub state: MethodState,
-    /// Trials in its journal.
+    /// Number of trials in the method's journal.
     pub trials: u64,
     /// Directory of its files.
     pub directory: PathBuf,
@@ -77,7 +77,8 @@ pub struct MethodSummary {
 pub struct UnfinishedMethod {
     #[serde(flatten)]
     pub summary: MethodSummary,
-    /// Number of its process, if that is still running. Without one, the method can be resumed.
+    /// Number of the process that runs the method (0 if it cannot be read). If there is none, the
+    /// method can be resumed.
     pub process: Option<u32>,
 }
 
@@ -92,7 +93,7 @@ impl RunCatalogue {
     pub fn resume_method(&self, prefix: &str) -> Result<(MethodDraft, MethodSummary), Error> {
         let found = if prefix == "last" {
             // Methods are listed in the order of their start.
-            let newest = self.unfinished_methods()?.pop();
+            let newest = self.list_unfinished_methods()?.pop();
             newest.ok_or(Error::NoUnfinishedMethod)?.summary
         } else {
             self.find_method(prefix)?
@@ -108,7 +109,7 @@ impl RunCatalogue {
         Ok((draft, found))
     }
 
-    /// The newest methods first, at most `most`.
+    /// Lists the methods, the newest first, at most `most` of them.
     pub fn list_methods(&self, most: usize) -> Result<Vec<MethodSummary>, Error> {
         let sql = format!(
             "SELECT {METHOD_COLUMNS_SQL} FROM methods ORDER BY started_wall_ns DESC, id DESC LIMIT ?1"
@@ -116,8 +117,8 @@ impl RunCatalogue {
         self.query_methods(&sql, params![clamp_to_i64(most as u64)])
     }
 
-    /// Methods that are not complete, in the order in which they were begun.
-    pub fn unfinished_methods(&self) -> Result<Vec<UnfinishedMethod>, Error> {
+    /// Lists the methods that are not complete, in the order in which they were begun.
+    pub fn list_unfinished_methods(&self) -> Result<Vec<UnfinishedMethod>, Error> {
         let sql = format!(
             "SELECT {METHOD_COLUMNS_SQL} FROM methods WHERE state <> 'complete' ORDER BY started_wall_ns, id"
         );
@@ -130,7 +131,7 @@ impl RunCatalogue {
             .collect())
     }
 
-    /// The method with an id that begins with `prefix`. A full id is found even if other ids begin with it.
+    /// Finds the method with an id that begins with `prefix`. A full id is found even if other ids begin with it.
     pub fn find_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
         require_single_match(prefix, self.find_methods_with_prefix(prefix)?, |summary| &summary.id)
     }
@@ -201,7 +202,7 @@ impl RunCatalogue {
         self.connection.execute(&sql, row).map(drop).map_err(|source| self.catalogue_error(source))
     }
 
-    /// Commits the end of a method.
+    /// Stores the state, the verdict and the number of trials of a method that has ended or was stopped.
     pub(crate) fn end_method(
         &self,
         id: &str,

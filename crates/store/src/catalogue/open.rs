@@ -7,7 +7,7 @@
 
 use super::RunCatalogue;
 use crate::files::PageChoice;
-use crate::gather::{GatheredPart, RunFolder, gather_part};
+use crate::gather::{AssembledPart, RunFolder, assemble_part_from_segments};
 use crate::segments::SEGMENTS_DIRECTORY;
 use crate::{Error, disk, files};
 use packetrig_report::{NodeName, RunId, RunReport};
@@ -30,25 +30,32 @@ impl RunCatalogue {
         }
     }
 
-    /// Runs whose report lacks results.
+    /// Lists the runs whose report lacks results of nodes.
     pub fn list_runs_with_missing_results(&self) -> Result<Vec<RunId>, Error> {
         let runs = self.list_runs(usize::MAX)?.into_iter().map(|summary| summary.run);
         Ok(runs.filter(|run| self.run_directory(run).join(OPEN_RUN_FILE).exists()).collect())
     }
 
-    /// A node's part in a run with an incomplete report, once the whole part is stored.
-    pub fn gather_late_part(
+    /// Puts together a node's part in a run whose report is incomplete; `None` until the whole part is stored.
+    pub fn assemble_late_part(
         &self,
         run: &RunId,
         attempt: u32,
         node: &NodeName,
-    ) -> Result<Option<GatheredPart>, Error> {
+    ) -> Result<Option<AssembledPart>, Error> {
         if !self.is_part_complete(run, attempt, node)? {
             return Ok(None);
         }
         let directory = self.run_directory(run);
         let folder = RunFolder { run, directory: &directory };
-        gather_part(&folder, self, attempt, node, &self.list_segment_rows(run, attempt, node)?).map(Some)
+        assemble_part_from_segments(
+            &folder,
+            self,
+            attempt,
+            node,
+            &self.list_segment_rows(run, attempt, node)?,
+        )
+        .map(Some)
     }
 
     /// Replaces the report of a run by one with more results. `open` is the state for adding further results
@@ -84,18 +91,18 @@ impl RunCatalogue {
         Ok(())
     }
 
-    /// Changes the path of a capture in the report of a run; the rest of the report stays as it is.
+    /// Changes the path of a capture in the report of a run from `before` to `now`. The file itself is not moved.
     pub fn rename_capture(&self, run: &RunId, before: &str, now: &str) -> Result<(), Error> {
         let (summary, mut report) = self.load_report(&run.0)?;
         for capture in report.captures.iter_mut().filter(|capture| capture.file == before) {
             now.clone_into(&mut capture.file);
         }
-        // A run without a page must not get one by this.
+        // A run that has no HTML page must not get one here.
         let choice = PageChoice::from_existing_files(&summary.directory);
         files::write_run_files(&summary.directory, &report, &self.read_plan(run)?, choice)
     }
 
-    /// The plan of a run that has a report.
+    /// Reads the text of the plan of a run that has a report.
     pub fn read_plan(&self, run: &RunId) -> Result<String, Error> {
         let plan = self.run_directory(run).join("plan.yaml");
         fs::read_to_string(&plan).map_err(Error::file("read", plan))

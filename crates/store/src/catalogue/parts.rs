@@ -12,7 +12,7 @@ use packetrig_report::{NodeName, RunId};
 use packetrig_units::clamp_to_i64;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-/// Least number of bytes that a segment counts, so that many tiny segments use up a limit, too.
+/// A smaller segment counts as this many bytes, so that many tiny segments use up a limit, too.
 const MIN_SEGMENT_BYTES: u64 = 4096;
 /// Bytes that a run under way leaves free on the disk, for its report and for other runs.
 const RUN_RESERVED_DISK_BYTES: u64 = 128 << 20;
@@ -37,11 +37,11 @@ impl Default for RunQuota {
 /// Stored data of a node's part in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredRunShare {
-    /// Segments that are stored.
+    /// Number of stored segments.
     pub segments: u64,
-    /// Bytes that they take on the disk.
+    /// Bytes of these segments; each counts as at least 4096.
     pub bytes: u64,
-    /// Number of refusals. The node still has the segment and sends it again.
+    /// How many times a segment was refused. The node keeps a refused segment and sends it again.
     pub refused: u64,
 }
 
@@ -90,12 +90,12 @@ struct PartProgressRow {
     below: u64,
     /// The highest number that is stored.
     highest: u64,
-    /// The number of its End segment.
+    /// Number of the part's End segment; `None` until it is stored.
     end: Option<u64>,
 }
 
 impl RunCatalogue {
-    /// The lowest segment number of a node's part in a run that is not stored.
+    /// Returns the lowest segment number of a node's part that is not stored; all lower numbers are.
     pub fn watermark(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<u64, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.read_part_progress(&id).map_err(|source| self.catalogue_error(source))?;
@@ -122,13 +122,13 @@ impl RunCatalogue {
             .map_err(|source| self.catalogue_error(source))
     }
 
-    /// Every attempt and node of a run that has stored segments.
+    /// Lists each attempt and node of a run of which segments are stored.
     pub(crate) fn list_stored_parts(&self, run: &RunId) -> Result<Vec<(u32, NodeName)>, Error> {
         let sql = "SELECT attempt, node FROM run_parts WHERE run = ?1 ORDER BY attempt, node";
         self.query_rows(sql, params![run.0], |row| Ok((row.get(0)?, NodeName(row.get(1)?))))
     }
 
-    /// Stored data of a node's part in a run, in all attempts.
+    /// Reads how much a node has stored of a run, in all attempts together; zeros if nothing.
     pub fn read_stored_run_share(&self, run: &RunId, node: &NodeName) -> Result<StoredRunShare, Error> {
         let sql = "SELECT segments, bytes, refused FROM run_shares WHERE run = ?1 AND node = ?2";
         // Both columns are the key, so there is at most one row.
@@ -142,7 +142,7 @@ impl RunCatalogue {
         Ok(shares.pop().unwrap_or_default())
     }
 
-    /// The part that `id` belongs to.
+    /// Reads the progress of the part that `id` belongs to; zeros if no segment of it is stored.
     fn read_part_progress(&self, id: &SegmentId) -> rusqlite::Result<PartProgressRow> {
         Ok(find_part_progress(&self.connection, id)?.unwrap_or_default())
     }

@@ -40,7 +40,7 @@ pub struct PrunedResult {
     pub name: String,
     /// When the user started it, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// Bytes of its files.
+    /// Bytes of all files of the result.
     pub bytes: u64,
 }
 
@@ -76,14 +76,14 @@ impl RunCatalogue {
         // The results are listed newest first, but the outcome has the oldest first.
         outcome.removed.reverse();
         // A plan removes nothing, so it counts the directories that the next prune will finish.
-        outcome.finished = self.pending_removals()?.len() as u64;
+        outcome.finished = self.list_pending_removals()?.len() as u64;
         Ok(outcome)
     }
 
     /// Removes results with all their files, captures too. It never removes a result with a pin, an incomplete one, or late
     /// results. It also finishes an interrupted prune.
     pub fn prune_results(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
-        let interrupted = self.pending_removals()?.len() as u64;
+        let interrupted = self.list_pending_removals()?.len() as u64;
         // The leftovers of an interrupted prune are removed first, because no row names these files any more.
         self.finish_removals()?;
         let mut outcome = PruneOutcome { finished: interrupted, ..self.plan_prune(criteria)? };
@@ -158,7 +158,7 @@ impl RunCatalogue {
         if step.execute(&sql, params![pruned.id])? == 0 {
             return Ok(false);
         }
-        // Only runs have rows here. They are removed in the same transaction, so that the id
+        // Only runs have rows in these tables. The rows are removed in the same transaction, so that the id
         // counts as unknown afterwards.
         for table in ["segments", "run_parts", "run_shares"] {
             step.execute(&format!("DELETE FROM {table} WHERE run = ?1"), params![pruned.id])?;
@@ -170,7 +170,7 @@ impl RunCatalogue {
     }
 
     /// Directories whose row is removed; their files may still exist.
-    fn pending_removals(&self) -> Result<Vec<String>, Error> {
+    fn list_pending_removals(&self) -> Result<Vec<String>, Error> {
         if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {
             return Ok(Vec::new());
         }
@@ -179,11 +179,11 @@ impl RunCatalogue {
 
     /// Returns whether a prune has begun to remove the run.
     pub(crate) fn is_being_removed(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.pending_removals()?.contains(&format!("{RUNS_DIRECTORY}/{id}")))
+        Ok(self.list_pending_removals()?.contains(&format!("{RUNS_DIRECTORY}/{id}")))
     }
 
     fn finish_removals(&self) -> Result<(), Error> {
-        for noted in self.pending_removals()? {
+        for noted in self.list_pending_removals()? {
             let (place, id) = noted.split_once('/').unwrap_or_default();
             // The note is a path from a database file: a damaged one must not remove anything outside the store.
             if [RUNS_DIRECTORY, METHODS_DIRECTORY].contains(&place) && check_run_id(id).is_ok() {

@@ -21,7 +21,7 @@ pub(crate) struct BatchQuotas {
     free: Option<u64>,
     /// Stored data of each node in its run under way, including the batch.
     shares: BTreeMap<(RunId, NodeName), StoredRunShare>,
-    /// Number of refused segments of the run under way.
+    /// Number of segments that the batch refused, of each node in its run under way.
     refused: BTreeMap<(RunId, NodeName), i64>,
     /// Bytes of late results of each node, including the batch.
     late_bytes: Option<BTreeMap<NodeName, u64>>,
@@ -104,7 +104,7 @@ impl BatchQuotas {
         let bytes = counted_segment_bytes(bytes);
         let mut kept = match self.late_bytes.take() {
             Some(kept) => kept,
-            None => catalogue.late_results()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
+            None => catalogue.list_late_results()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
         };
         let of_node = kept.get(&id.node).copied().unwrap_or(0);
         // Both limits apply: neither a single node nor many nodes together may fill the disk.
@@ -137,7 +137,8 @@ impl BatchQuotas {
         !self.refused.is_empty() || !self.late.is_empty()
     }
 
-    /// Writes the refusals and the late results. The shares of runs are counted when their segments are listed.
+    /// Writes the counts of refusals and of late results. The stored segments of runs
+    /// are counted by `count_segment`.
     pub(super) fn write_counts(&self, change: &Connection) -> rusqlite::Result<()> {
         let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 0, 0, ?3)
              ON CONFLICT (run, node) DO UPDATE SET refused = refused + excluded.refused";

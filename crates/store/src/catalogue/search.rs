@@ -67,7 +67,7 @@ pub struct CatalogueEntry {
 }
 
 impl RunCatalogue {
-    /// The runs and methods that match, a page of them.
+    /// Returns one page of the runs and methods that match, and the number of all that match.
     pub fn search_results(&self, query: &CatalogueQuery) -> Result<CataloguePage, Error> {
         // A catalogue of an earlier version that cannot be written has no table of methods.
         let rows = if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {

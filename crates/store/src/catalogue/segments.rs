@@ -1,4 +1,4 @@
-//! The catalogue's rows of segments: the place of each, and the commit of a batch.
+//! The catalogue's rows of segments: where each segment is stored, and the commit of a batch.
 
 use super::parts::count_segment;
 use super::quotas::BatchQuotas;
@@ -13,7 +13,7 @@ use packetrig_report::{NodeName, RunId};
 use packetrig_units::{clamp_to_i64, clamp_to_usize};
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 
-/// A segment that is stored.
+/// Number and location of a stored segment of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentRow {
     pub(crate) number: u64,
@@ -36,7 +36,7 @@ impl RunCatalogue {
         found.map(i64::unsigned_abs).map_err(|source| self.catalogue_error(source))
     }
 
-    /// The stored segments of a node, in order.
+    /// Lists the stored segments of a node in one attempt of a run, in the order of their numbers.
     pub(crate) fn list_segment_rows(
         &self,
         run: &RunId,
@@ -50,7 +50,7 @@ impl RunCatalogue {
         })
     }
 
-    /// The row of a segment, if it has one.
+    /// Finds the row of a segment; `None` if it has none.
     pub(crate) fn find_listed_segment(&self, id: &SegmentId) -> Result<Option<ListedSegment>, Error> {
         let sql = "SELECT sha256, pack, position, bytes FROM segments
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";

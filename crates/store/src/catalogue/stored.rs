@@ -9,7 +9,7 @@ use packetrig_report::{RunReport, run_figures};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Kind of results that are runs.
+/// Kind of a result that is a run. The kind of another result is the name of its test method.
 pub(crate) const RUN_KIND: &str = "run";
 
 /// A run or a method of the catalogue.
@@ -27,7 +27,7 @@ impl StoredSummary {
         }
     }
 
-    /// The user's name for it.
+    /// Name that the user gave the run or method.
     pub fn name(&self) -> &str {
         match self {
             Self::Run(run) => &run.name,
@@ -107,7 +107,7 @@ impl RunCatalogue {
     pub fn find_stored_result(&self, prefix: &str) -> Result<StoredSummary, Error> {
         let runs = self.find_runs_with_prefix(prefix)?.into_iter().map(StoredSummary::Run);
         let methods = self.find_methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);
-        // Both kinds are searched together, because a prefix that fits one of each is ambiguous.
+        // Both kinds are searched together, because a prefix that matches one run and one method is ambiguous.
         let found: Vec<_> = runs.chain(methods).collect();
         if found.is_empty() {
             return self.find_newest_named(prefix)?.ok_or_else(|| Error::Unknown(prefix.to_owned()));
@@ -121,14 +121,14 @@ impl RunCatalogue {
         Ok(runs.chain(methods).max_by_key(StoredSummary::started_wall_ns))
     }
 
-    /// The newest run or method; `None` if there is none.
-    pub fn newest_stored_result(&self) -> Result<Option<StoredSummary>, Error> {
+    /// Finds the run or method that was started last; `None` if there is none.
+    pub fn find_newest_stored_result(&self) -> Result<Option<StoredSummary>, Error> {
         let run = self.list_runs(1)?.pop().map(StoredSummary::Run);
         let method = self.list_methods(1)?.pop().map(StoredSummary::Method);
         Ok(run.into_iter().chain(method).max_by_key(StoredSummary::started_wall_ns))
     }
 
-    /// All runs and complete methods, the newest first.
+    /// Lists all runs and all complete methods, the newest first.
     pub fn list_all_stored_results(&self) -> Result<Vec<StoredSummary>, Error> {
         let runs = self.list_runs(usize::MAX)?.into_iter().map(StoredSummary::Run);
         // A method that was stopped has a result, too, but it may be resumed and then change.

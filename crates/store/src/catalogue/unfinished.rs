@@ -54,7 +54,7 @@ impl RunCatalogue {
         Ok(draft.keep_directory_on_drop())
     }
 
-    /// Stores the current state of a run.
+    /// Stores the current state of a run. Fails if the run has ended or was removed.
     pub fn store_unfinished_state(
         &self,
         run: &RunId,
@@ -71,14 +71,14 @@ impl RunCatalogue {
         }
     }
 
-    /// Runs without a report, in the order in which they were begun.
+    /// Lists the runs that have begun and have no report, in the order in which they were begun.
     pub fn unfinished_runs(&self) -> Result<Vec<UnfinishedRun>, Error> {
         let sql = "SELECT run, attempt, epoch, record, plan, directory, begun_at FROM unfinished
              ORDER BY begun_at, run";
         self.query_rows(sql, [], read_unfinished_run)
     }
 
-    /// Directory of the files of a run without a report.
+    /// Directory of the files of a run without a report; `None` if no such run has a row.
     pub(crate) fn unfinished_directory(&self, run: &RunId) -> Result<Option<PathBuf>, Error> {
         let sql = "SELECT directory FROM unfinished WHERE run = ?1";
         let found = self.connection.query_row(sql, params![run.0], |row| row.get::<_, String>(0)).optional();

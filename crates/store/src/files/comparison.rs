@@ -23,7 +23,7 @@ const HEADER: [&str; 13] = [
     "reason",
 ];
 
-/// One line per figure. An unknown value is an empty cell.
+/// A comparison as CSV, one line per figure. An unknown value is an empty cell.
 pub fn comparison_csv(report: &ComparisonReport) -> String {
     let mut text = csv_line(HEADER.map(str::to_owned).into_iter());
     for figure in &report.comparison.figures {
@@ -56,8 +56,8 @@ fn number_cell(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// A test suite: one test case for each judged figure and one for the whole comparison. An undecided case is
-/// an error, so that no build server counts it as a success.
+/// A comparison as a JUnit test suite: one test case for each judged figure and one for the whole comparison. An
+/// undecided case is an error, so that no build server counts it as a success.
 pub fn comparison_junit(report: &ComparisonReport) -> String {
     let mut cases = String::new();
     let mut counts = JunitCounts::default();
@@ -87,7 +87,7 @@ fn outcome_element(verdict: Option<FigureVerdict>, reasons: &[String], counts: &
     }
 }
 
-/// A heading with the verdict, a table of all figures, and the reasons.
+/// A comparison as Markdown: a heading with the verdict, a table of all figures, and the reasons for the verdict.
 pub fn comparison_markdown(report: &ComparisonReport) -> String {
     let mut text = format!(
         "## {}: {} against {}\n\n",

@@ -81,7 +81,7 @@ pub(super) fn reason_element(tag: &str, reasons: &[String]) -> String {
     format!("      <{tag} message=\"{first}\">{}</{tag}>\n", escape_xml(&reasons.join("\n")))
 }
 
-/// Text for attributes and content. Characters that XML 1.0 cannot hold at all become U+FFFD.
+/// Escapes a text for XML attributes and content. Characters that XML 1.0 cannot hold at all become U+FFFD.
 pub(super) fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -4,7 +4,7 @@ use super::comparison::{markdown_cell, table_row};
 use packetrig_report::{RunReport, StreamReport};
 use packetrig_units::Ratio;
 
-/// A heading with the verdict, the reasons, and a table with one row per stream.
+/// The report as Markdown: a heading with the verdict, the reasons for it, and a table with one row per stream.
 pub fn report_markdown(report: &RunReport) -> String {
     let name =
         if report.name.is_empty() { String::new() } else { format!(" \"{}\"", markdown_cell(&report.name)) };

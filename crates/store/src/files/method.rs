@@ -7,7 +7,7 @@ use packetrig_method::tables::ResultTable;
 use packetrig_method::{JudgedCriterion, MethodJudgement, MethodVerdict};
 use packetrig_units::Nanos;
 
-/// All tables below each other. The first column names the table.
+/// The tables of a result as one CSV file, one below the other. The first column names the table.
 pub fn method_csv(tables: &[ResultTable]) -> String {
     let mut text = String::new();
     for table in tables {
@@ -23,7 +23,8 @@ fn csv_line(first: &str, cells: &[String]) -> String {
     format!("{}\n", quoted.join(","))
 }
 
-/// One test case for each criterion, and one for values that are not known. `took` is the time of all trials.
+/// The result as a JUnit test suite: one test case for each criterion, and one for values that are not
+/// known. `took` is the time of all trials.
 pub fn method_junit(title: &str, judgement: &MethodJudgement, took: Nanos) -> String {
     let mut cases = String::new();
     let mut counts = JunitCounts::default();
@@ -62,7 +63,7 @@ fn outcome_element(verdict: MethodVerdict, reasons: &[String], counts: &mut Juni
     }
 }
 
-/// A heading with the verdict, its criteria, and all tables.
+/// The result as Markdown: a heading with the verdict, the criteria, and all tables.
 pub fn method_markdown(
     title: &str,
     verdict: &str,

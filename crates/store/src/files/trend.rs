@@ -7,7 +7,7 @@ use packetrig_stats::figure::{ComparedFigure, format_figure_value};
 
 const HEADER: [&str; 8] = ["id", "started_wall_ns", "kind", "verdict", "figure", "subject", "value", "unit"];
 
-/// One line for each figure of each result, the oldest first. An unknown value is an empty cell.
+/// A trend as CSV: one line for each figure of each result, the oldest result first. An unknown value is an empty cell.
 pub fn trend_csv(report: &TrendReport) -> String {
     let mut text = csv_line(HEADER.map(str::to_owned).into_iter());
     for result in &report.results {
@@ -30,7 +30,7 @@ pub fn trend_csv(report: &TrendReport) -> String {
     text
 }
 
-/// A table with one line per figure, and the reasons if the newest result was judged.
+/// A trend as Markdown: a table with one line per figure, and the reasons if the newest result was judged.
 pub fn trend_markdown(report: &TrendReport) -> String {
     let verdict =
         report.comparison.as_ref().map(|compared| format!("{}: ", compared.verdict)).unwrap_or_default();

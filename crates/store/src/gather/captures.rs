@@ -1,6 +1,6 @@
 //! Writes the capture files of a node from their pieces.
 
-use super::{GatheredCapture, RunFolder};
+use super::{AssembledCapture, RunFolder};
 use crate::catalogue::RunCatalogue;
 use crate::kept::CAPTURES_DIRECTORY;
 use crate::spool::ResultSegment;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// The captures of one node.
 pub(super) struct NodeCaptures {
     directory: PathBuf,
-    /// First part of the files' names.
+    /// First part of the files' names: the name of the node and a separator.
     prefix: String,
     open: Vec<CapturePieces>,
     node: NodeName,
@@ -22,7 +22,7 @@ pub(super) struct NodeCaptures {
     refused: u64,
 }
 
-/// Maximum number of open capture files of one node. A run has a few for each port.
+/// Maximum number of capture files of one node, all open at the same time. A run has a few for each port.
 const MAX_FILES: usize = 256;
 /// Largest capture file in bytes, far more than an engine writes. Without a limit, a piece with a huge offset
 /// would create a huge sparse file.
@@ -55,10 +55,10 @@ impl NodeCaptures {
     }
 
     /// A message about refused pieces, if there are any.
-    pub(super) fn describe_refused_pieces(&self) -> Option<String> {
+    pub(super) fn describe_refused_capture_pieces(&self) -> Option<String> {
         let pieces = self.refused;
         let why = format!("more than {MAX_FILES} captures, or more than {MAX_BYTES} bytes of one");
-        (pieces > 0).then(|| format!("{}: {pieces} pieces of captures were refused: {why}", self.node))
+        (pieces > 0).then(|| format!("{}: pieces of captures that were refused: {pieces} ({why})", self.node))
     }
 
     /// Writes a piece at its offset. A piece beyond the limits is counted and refused: this is the fault of its
@@ -103,7 +103,7 @@ impl NodeCaptures {
     }
 
     /// Syncs the files and gives them their final names.
-    pub(super) fn finish_files(self) -> Result<Vec<GatheredCapture>, Error> {
+    pub(super) fn finish_files(self) -> Result<Vec<AssembledCapture>, Error> {
         let mut done = Vec::with_capacity(self.open.len());
         for capture in &self.open {
             let file = self.directory.join(&capture.file_name);
@@ -115,7 +115,7 @@ impl NodeCaptures {
             // Pieces are never sent twice under different numbers, so if none is missing, the sum of their
             // bytes is that of the file.
             let is_whole = capture.size == Some(capture.bytes);
-            done.push(GatheredCapture { name: capture.name.clone(), file, bytes: capture.bytes, is_whole });
+            done.push(AssembledCapture { name: capture.name.clone(), file, bytes: capture.bytes, is_whole });
         }
         if done.is_empty() {
             return Ok(done);

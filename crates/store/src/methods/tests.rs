@@ -45,7 +45,7 @@ fn method_is_listed_while_running_and_when_complete() {
     assert_eq!((found.state, found.trials, &found.verdict[..]), (MethodState::Complete, 2, "PASS"));
     assert_eq!((&found.name[..], &found.method[..], &found.directory), ("nightly", "bisect", &directory));
     assert_eq!(fs::read_to_string(directory.join(RESULT_FILE_NAME)).unwrap(), "{\"figures\": []}");
-    assert_eq!(catalogue.unfinished_methods().unwrap(), []);
+    assert_eq!(catalogue.list_unfinished_methods().unwrap(), []);
     let mut names: Vec<_> = fs::read_dir(place.path().join("methods/20261126-a"))
         .unwrap()
         .map(|e| e.unwrap().file_name())
@@ -93,7 +93,7 @@ fn two_processes_cannot_resume_one_method_at_once() {
     let (_place, catalogue) = store();
     begin(&catalogue, "a", 5).append_trial(&entry(1)).unwrap();
     let (_draft, _) = catalogue.resume_method("a").unwrap();
-    let [unfinished] = &catalogue.unfinished_methods().unwrap()[..] else { panic!("one is under way") };
+    let [unfinished] = &catalogue.list_unfinished_methods().unwrap()[..] else { panic!("one is under way") };
     assert_eq!(unfinished.process, Some(process::current_process_id()));
     for refused in [catalogue.resume_method("a").unwrap_err(), catalogue.discard_method("a").unwrap_err()] {
         assert!(matches!(refused, Error::MethodUnderWay { .. }), "{refused}");

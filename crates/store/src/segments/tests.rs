@@ -77,7 +77,7 @@ impl Setup {
     fn below(&self, name: &str) -> u64 {
         self.catalogue.watermark(&run(), 1, &node(name)).unwrap()
     }
-    fn assemble(&self, name: &str) -> Option<crate::GatheredPart> {
+    fn assemble(&self, name: &str) -> Option<crate::AssembledPart> {
         self.draft.assemble_part(&self.catalogue, 1, &node(name)).unwrap()
     }
 }
@@ -296,7 +296,7 @@ fn unfinished_node_yields_its_partial_results() {
     assert_eq!((there.last_sample, there.result, there.end, there.missing), (Some(sample(1)), None, None, 1));
     assert_eq!((there.captures[0].is_whole, there.captures[0].bytes), (false, 50));
     let doubts = [
-        "a: 1 segments are missing",
+        "a: segments missing: 1",
         "a: its final manifest is missing, so more results may exist",
         "a: capture rx.pcapng is incomplete",
     ];
@@ -321,7 +321,7 @@ fn killed_agent_and_lost_segments_raise_doubts() {
     }
     let gathered = setup.assemble("a").unwrap();
     assert_eq!((gathered.counts.lost, gathered.last_sample), (1, Some(sample(2))));
-    assert!(gathered.doubts.contains(&"a: disk: 1 segments were lost".to_owned()), "{:?}", gathered.doubts);
+    assert!(gathered.doubts.contains(&"a: disk: segments lost: 1".to_owned()), "{:?}", gathered.doubts);
     assert!(gathered.doubts.contains(&"a: the agent abandoned the run".to_owned()), "{:?}", gathered.doubts);
 }
 
@@ -447,7 +447,7 @@ fn late_results_have_node_and_total_quotas() {
     assert!(admit(&id, share - 5000, u64::MAX).is_err());
     admit(&id, 10_000, u64::MAX).unwrap();
     assert!(matches!(late("c"), Err(Error::LateQuota { most: MAX_LATE, .. })));
-    let counted = catalogue.late_results().unwrap();
+    let counted = catalogue.list_late_results().unwrap();
     assert_eq!((counted[0].segments, counted[0].refused), (2, 3), "{counted:?}");
     assert!(counted.iter().map(|late| late.bytes).sum::<u64>() <= MAX_LATE);
     catalogue.discard_late_results().unwrap();
@@ -457,8 +457,8 @@ fn late_results_have_node_and_total_quotas() {
     assert!(matches!(&why, Error::File { source, .. } if source.kind() == ErrorKind::StorageFull), "{why}");
     assert!(!why.is_unreadable());
     catalogue.discard_late_results().unwrap();
-    assert_eq!(catalogue.late_results().unwrap(), []);
-    assert!(!place.path().join(STRAY_SEGMENTS_DIRECTORY).exists());
+    assert_eq!(catalogue.list_late_results().unwrap(), []);
+    assert!(!place.path().join(UNKNOWN_RUNS_DIRECTORY).exists());
     assert_eq!(late("a").unwrap(), StoreOutcome::New, "after the user made room");
 }
 
@@ -481,7 +481,7 @@ fn excess_capture_pieces_raise_doubt_for_node() {
     let gathered = setup.assemble("a").unwrap();
     assert_eq!(gathered.captures.len(), 256);
     assert!(
-        gathered.doubts.iter().any(|doubt| doubt.contains("45 pieces of captures")),
+        gathered.doubts.iter().any(|doubt| doubt.contains("pieces of captures that were refused: 45 ")),
         "{:?}",
         gathered.doubts
     );

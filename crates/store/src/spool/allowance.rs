@@ -68,8 +68,8 @@ impl CaptureAllowance {
         Ok(Self { spool: spool.to_owned(), per_run, sent })
     }
 
-    /// Counts `bytes` of the run, or returns why they must stay on the node. They also count if the spool
-    /// refuses them later, because a part of them may have left already.
+    /// Counts `bytes` of the run, or returns the reason why these bytes must stay on the node. They also count if the
+    /// spool refuses them later, because a part of them may have left already.
     pub fn count_sent_bytes(&mut self, run: &RunId, bytes: u64) -> Result<(), AllowanceError> {
         self.count_sent(run, None, bytes)
     }

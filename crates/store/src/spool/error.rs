@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A request about a file or directory failed.
+    /// An operation on a file or directory failed.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
     /// The spool or its disk is too full for this kind of segment; there may be space for more important kinds. The
@@ -49,8 +49,8 @@ pub enum Error {
     /// A file that is not a valid segment.
     #[error("{}: {source}", path.display())]
     Broken { path: PathBuf, source: BrokenSegment },
-    /// A value that cannot be written as JSON, or a name too long for a segment.
-    #[error("cannot write a segment: {0}")]
+    /// A value that cannot be written as JSON, a name too long for a segment, or a file of counts that is damaged.
+    #[error("the spool cannot use this data: {0}")]
     Value(String),
 }
 

@@ -37,8 +37,8 @@ impl NodeJournalEntry<'_> {
     }
 }
 
-/// Takes the results of a node, in order. If it is neither ended nor discarded before it is dropped, it ends as cut
-/// short.
+/// Records the results of a node in one attempt of a run, in order. A journal that is dropped before it was ended or
+/// discarded ends as cut short.
 #[derive(Debug)]
 pub struct NodeJournal {
     spool: ResultSpool,
@@ -70,7 +70,7 @@ impl NodeJournal {
             )));
         }
         let mut state = self.spool.lock_state();
-        state.admit_bytes(&self.run, self.attempt, kind, bytes.len())?;
+        state.check_admission(&self.run, self.attempt, kind, bytes.len())?;
         // Only results and the End may use the reserved space.
         if kind == SegmentKind::Result {
             return state
@@ -81,7 +81,7 @@ impl NodeJournal {
         state.report_full_disk_as_full_spool(written)
     }
 
-    /// Stores the counters so far.
+    /// Stores the counters so far as an interval.
     pub fn append_interval(&mut self, sample: &CountSample) -> Result<u64, Error> {
         let bytes = pack_value(sample).map_err(|error| Error::Value(error.to_string()))?;
         self.append_entry(NodeJournalEntry::Interval, &bytes)
@@ -99,7 +99,7 @@ impl NodeJournal {
         // The whole file is admitted or refused before its first piece. Each piece is admitted again below, because other
         // segments may come in between.
         let mut state = self.spool.lock_state();
-        state.admit_bytes(&self.run, self.attempt, SegmentKind::Capture, clamp_to_usize(size))?;
+        state.check_admission(&self.run, self.attempt, SegmentKind::Capture, clamp_to_usize(size))?;
         // `append_entry` below locks the state again.
         drop(state);
         let mut piece = Vec::new();
@@ -119,7 +119,7 @@ impl NodeJournal {
         }
     }
 
-    /// Ends the journal. Returns the number of the End.
+    /// Ends the journal with a manifest. Returns the number of the End segment.
     pub fn end_journal(mut self, reason: Option<String>) -> Result<u64, Error> {
         // The journal counts as done even if the End cannot be written: the spool then writes the End later,
         // and it must not be written twice.

@@ -1,12 +1,12 @@
-//! One run and attempt: a directory of segments, and its state in memory.
+//! The spool's part for one attempt of a run: a directory of segments, and its state in memory.
 //!
 //! ```text
 //! <spool>/<run>.<attempt>/00000000000000000007.seg   a whole segment
 //! <spool>/<run>.<attempt>/.00000000000000000008.seg.tmp   a segment that was being written
 //! <spool>/<run>.<attempt>/released                   counts and checksum of the deleted segments
 //! ```
-//! Invariant: the bytes of a number that was returned never change. If its file is lost or damaged, a segment of kind `Lost` takes its
-//! number; it needs no space on the disk.
+//! Invariant: once the number of a segment was returned, the bytes of that segment never change. If its file is lost or
+//! damaged, a segment of kind `Lost`, which needs no space on the disk, takes the number.
 
 use super::error::Error;
 use super::manifest::{PartManifest, ReleasedSegments, SegmentTally};
@@ -186,7 +186,7 @@ impl SpoolPart {
         }
     }
 
-    /// The bytes of a segment.
+    /// Reads the bytes of a segment. For a lost segment, returns a segment of kind `Lost`.
     pub(super) fn read_segment(&self, number: u64) -> Result<Vec<u8>, Error> {
         match self.kept.get(&number).map(|kept| kept.kind) {
             Some(SegmentKind::Lost) => self.encode_lost_segment(number),
@@ -271,7 +271,7 @@ impl SpoolPart {
     }
 
     /// Removes the directory of a completed part.
-    pub(super) fn erase_directory(&self) -> Result<(), Error> {
+    pub(super) fn remove_part_directory(&self) -> Result<(), Error> {
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }
 

@@ -87,14 +87,14 @@ pub struct ResultSegment {
     pub kind: SegmentKind,
     /// File name of a capture; empty for other kinds.
     pub name: String,
-    /// Offset of the payload in its value.
+    /// Offset of the payload in the value of which it is a piece.
     pub offset: u64,
     /// True if the value ends with this segment.
     pub last: bool,
     pub payload: Vec<u8>,
 }
 
-/// Defect of bytes that are not a valid segment.
+/// Reason why bytes are not a valid segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenSegment {
@@ -115,7 +115,7 @@ pub enum BrokenSegment {
 pub type SegmentHash = [u8; 32];
 
 impl ResultSegment {
-    /// The bytes of the segment. Fails with [`BrokenSegment::Form`] if the name or the payload is too long.
+    /// Encodes the segment. Fails with [`BrokenSegment::Form`] if the name or the payload is too long.
     pub fn to_bytes(&self, key: &SegmentKey) -> Result<Vec<u8>, BrokenSegment> {
         if self.name.len() > MAX_CAPTURE_NAME_BYTES || self.payload.len() > MAX_PAYLOAD_BYTES {
             return Err(BrokenSegment::Form);
@@ -156,7 +156,7 @@ impl ResultSegment {
         })
     }
 
-    /// The checksum in the bytes of a segment.
+    /// Returns the checksum in the bytes of a segment, without checking it.
     pub(crate) fn read_checksum(bytes: &[u8]) -> SegmentHash {
         // Callers have decoded these bytes already, so the header can be read.
         SegmentHeader::from_bytes(bytes).map(|header| header.hash).unwrap_or_default()

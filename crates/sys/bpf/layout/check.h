@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The files beside this one state where user space looks for what the programs write, and the other way round. Here they are checked
- * against the structures; build.rs makes constants of the same lines, so both sides cannot disagree.
+ * The other files of this directory state the offsets, sizes and numbers that programs and user space share. With these
+ * macros the compiler compares them with the structures of the programs. build.rs makes Rust constants of the same
+ * lines, so both sides cannot disagree.
  */
 #pragma once
 

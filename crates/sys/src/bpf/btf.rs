@@ -1,4 +1,4 @@
-//! Offsets of members of the running kernel's structures, from the type information (BTF) that the kernel carries.
+//! Finds the offsets of structure members in the running kernel, from the kernel's own type information (BTF).
 //!
 //! Reads only structures, unions and their members; it skips other types. Nothing is kept open.
 
@@ -19,11 +19,11 @@ const BTF_KIND_DATASEC: u32 = 15;
 const BTF_KIND_DECL_TAG: u32 = 17;
 const BTF_KIND_ENUM64: u32 = 19;
 
-/// The types of the running kernel.
+/// Type information (BTF) of the running kernel.
 #[derive(Debug)]
 pub struct KernelTypes {
     bytes: Vec<u8>,
-    /// Offset of each type; types count from 1.
+    /// Offset of each type in `bytes`. The numbers of types begin at 1, so entry 0 has no meaning.
     places: Vec<usize>,
     strings: usize,
 }
@@ -52,12 +52,13 @@ impl KernelTypes {
             places.push(at);
             let info = word_at(&bytes, at + 4)?;
             // struct btf_type has 12 bytes; how many follow depends on the kind and on the number of members.
-            at += 12 + type_data_bytes(info >> 24 & 0x1f, info as usize & 0xffff);
+            at += 12 + type_data_length(info >> 24 & 0x1f, info as usize & 0xffff);
         }
         Some(Self { bytes, places, strings })
     }
 
-    /// Offset in bytes of a member in a structure, also inside nameless structures and unions.
+    /// Finds the offset of a member in a structure, in bytes. Members of nameless structures and unions inside
+    /// it are found, too.
     pub fn member_offset(&self, structure: &str, member: &str) -> Result<u32, Error> {
         let mut places = self.places.iter().skip(1);
         let place = places.find(|at| self.is_structure(**at, structure));
@@ -114,7 +115,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Number of bytes that follow the header of a type.
-fn type_data_bytes(kind: u32, count: usize) -> usize {
+fn type_data_length(kind: u32, count: usize) -> usize {
     match kind {
         BTF_KIND_INT | BTF_KIND_VAR | BTF_KIND_DECL_TAG => 4,
         BTF_KIND_ARRAY => 12,

@@ -22,7 +22,7 @@ pub(super) const LIVE_FRAMES: u32 = 1 << 1;
 pub(super) const GENERIC_MODE: u32 = 1 << 1;
 pub(super) const DRIVER_MODE: u32 = 1 << 2;
 
-/// The command (`enum bpf_cmd`).
+/// Command of the system call (`enum bpf_cmd`).
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 pub(super) enum BpfCommand {
@@ -143,24 +143,24 @@ pub(super) mod attr {
     }
 }
 
-/// Makes the call; the answer is a number.
+/// Makes the system call and returns its result, a number.
 pub(super) fn invoke_bpf<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> {
-    // SAFETY: the argument is a live structure of the given size. The caller keeps the memory at its
-    // addresses alive during the call, with the lengths that are stated beside them.
+    // SAFETY: the argument is a live structure of the given size. During the call, the caller keeps alive all memory
+    // whose address is in the structure, with the length that the structure states.
     let answer = unsafe {
         libc::syscall(libc::SYS_bpf, command as libc::c_long, std::ptr::from_mut(attr), size_of::<A>())
     };
     if answer < 0 { Err(Error::last_os_error()) } else { Ok(answer as _) }
 }
 
-/// Makes the call; the answer is a new descriptor.
+/// Makes a system call that creates a descriptor, and returns the descriptor.
 pub(super) fn invoke_for_descriptor<A>(command: BpfCommand, attr: &mut A) -> Result<OwnedFd, Error> {
     let fd = i32::try_from(invoke_bpf(command, attr)?).map_err(Error::other)?;
     // SAFETY: the kernel has just made this descriptor for this call, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Number of a descriptor in the type that the structures hold.
+/// Converts a descriptor to the unsigned number that the argument structures have.
 pub(super) fn raw_descriptor(fd: BorrowedFd<'_>) -> u32 {
     // A descriptor that is open is not negative.
     fd.as_raw_fd().cast_unsigned()
@@ -171,7 +171,8 @@ pub(super) fn address_of<T>(value: &T) -> u64 {
     std::ptr::from_ref(value).addr() as u64
 }
 
-/// A name as the kernel shows it: 15 characters, letters, digits, `_` and `.` only.
+/// Converts a name to one that the kernel accepts: at most 15 letters, digits, `_` and `.`. Other
+/// characters are left out.
 pub(super) fn short_name(name: &str) -> [u8; 16] {
     let mut short = [0; 16];
     let fitting = name.bytes().filter(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.'));

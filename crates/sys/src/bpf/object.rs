@@ -1,7 +1,7 @@
 //! BPF programs from the ELF objects that clang makes of `bpf/*.bpf.c`.
 //!
-//! Reads only files that packetrig's own build makes: 64-bit little-endian, one program per section,
-//! references to maps by symbol. BTF is ignored; the caller creates the maps, and they are found by name.
+//! Reads only files that packetrig's own build makes: 64-bit little-endian, one program per section, references to maps
+//! by symbol. BTF is ignored. The caller creates the maps, and the references find them by name.
 
 use super::BpfMap;
 use crate::{Error, UnsupportedFeature};
@@ -9,7 +9,8 @@ use crate::{Error, UnsupportedFeature};
 /// One instruction in the kernel's encoding.
 pub type BpfInstruction = u64;
 
-/// `src_reg` of a two-part load that gets the descriptor of a map as its value.
+/// Marks a load of 64 bits (two instructions) as the load of a map, by its descriptor: `BPF_PSEUDO_MAP_FD`
+/// in the field `src_reg`.
 pub(super) const MAP_DESCRIPTOR: u64 = 1 << 12;
 const ELF_RELOCATIONS: u32 = 9;
 const ELF_SYMBOLS: u32 = 2;
@@ -35,7 +36,7 @@ impl<'a> BpfObject<'a> {
         Self { bytes }
     }
 
-    /// Links the program in the section of that name: its map references are replaced by the maps' descriptors.
+    /// Links the program in the section of that name: replaces its references to maps by the descriptors of `maps`.
     pub fn link_program(&self, section: &str, maps: &[&BpfMap]) -> Result<Vec<BpfInstruction>, Error> {
         if self.bytes.is_empty() {
             return Err(UnsupportedFeature {

@@ -1,6 +1,7 @@
-//! Maps and attachments that outlive their process: by a name in the BPF file system.
+//! Pins maps and attachments: a name in the BPF file system keeps them alive after the end of the process.
 //!
-//! A pin is a reference like a descriptor, and lives until its file is removed. Names may not contain a dot.
+//! Like a descriptor, a pin is a reference to the object. It lasts until its file is removed. The kernel allows no
+//! dot in the name.
 
 use super::call::{self, BpfCommand, attr};
 use super::{BpfAttachment, BpfMap};
@@ -16,7 +17,7 @@ pub const BPF_MOUNT_POINT: &str = "/sys/fs/bpf";
 /// Type number of the BPF file system (`linux/magic.h`).
 // On 32-bit processors it is a negative number.
 const BPF_FS_MAGIC: rustix::fs::FsWord = 0xcafe_4a11_u32 as _;
-const MISSING_RIGHTS_TEXT: &str = "needs CAP_SYS_ADMIN on the machine itself: run as root";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_SYS_ADMIN outside of user namespaces: run as root";
 
 /// Mounts the BPF file system at [`BPF_MOUNT_POINT`], unless it is mounted there already.
 pub fn mount_bpffs() -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! State of this machine's clocks, as the kernel reports it: which clocks they are, and how accurate.
 //!
-//! Nothing is owned or changed. The kernel says whether some program disciplines the clock, and how far off the clock may
-//! be; it does not say which program.
+//! Nothing is owned or changed. The kernel reports whether a program synchronises the clock, and how wrong the clock
+//! may be. It does not report which program.
 
 use crate::Error;
 use std::fs;
@@ -13,7 +13,8 @@ pub struct ClockState {
     pub synchronised: bool,
     /// Maximum distance of the clock from true time, in nanoseconds; absent if no program synchronises the clock.
     pub max_error_ns: Option<u64>,
-    /// PTP clocks of this machine, by name: a card's, or the hypervisor's. A listed clock need not be in use.
+    /// Names of the PTP clocks of this machine, in network cards or of the hypervisor. A listed clock need
+    /// not be in use.
     pub ptp_clocks: Vec<String>,
 }
 
@@ -28,14 +29,14 @@ impl ClockState {
             return Err(Error::last_os_error("adjtimex", "the system clock"));
         }
         let synchronised = answer != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
-        // Microseconds, and never negative.
+        // The kernel's number is in microseconds, and never negative.
         let max_error: u64 = state.maxerror.max(0).cast_unsigned() as _;
         let max_error = max_error.saturating_mul(1_000);
         Ok(Self { synchronised, max_error_ns: synchronised.then_some(max_error), ptp_clocks: ptp_clocks() })
     }
 }
 
-/// Names of the PTP clocks; empty if the kernel has no directory of PTP clocks.
+/// Reads the names of the PTP clocks from sysfs; none if the kernel has no PTP support.
 fn ptp_clocks() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/ptp").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| fs::read_to_string(entry.path().join("clock_name")).ok());
@@ -44,20 +45,21 @@ fn ptp_clocks() -> Vec<String> {
     names
 }
 
-/// Names this process's `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: processes with the same name read the same
-/// clocks, in any container; another boot or another time namespace gives another name.
+/// Returns an identifier of the `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` that this process reads. Processes
+/// with the same identifier read the same clocks, even in different containers. Each boot and each time
+/// namespace has another identifier.
 pub fn read_clock_identity() -> Result<String, Error> {
     let time = "/proc/self/ns/time";
     let namespace = match fs::read_link(time) {
         Ok(link) => link.to_string_lossy().into_owned(),
-        // A kernel without time namespaces has one.
+        // On a kernel without time namespaces, all processes read the same clocks.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "time".to_owned(),
         Err(error) => return Err(Error::from_call("readlink", time, error)),
     };
     Ok(format!("{} {namespace}", boot_id()?))
 }
 
-/// Names this boot of this machine.
+/// Reads the kernel's random identifier of this boot; after a reboot it is another one.
 pub fn boot_id() -> Result<String, Error> {
     let path = "/proc/sys/kernel/random/boot_id";
     let id = fs::read_to_string(path).map_err(|error| Error::from_call("read", path, error))?;

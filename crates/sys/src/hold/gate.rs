@@ -1,9 +1,12 @@
-//! The gate: a program at an interface's egress that holds the frames of one socket back until the release times they carry.
+//! The gate: a program at an interface's egress that holds the frames of one socket back until their release times.
 //!
-//! A [`KernelGate`] owns the program's attachment, which ends with it and with the process; frames of
-//! other programs pass unchanged.
+//! A [`KernelGate`] owns the program's attachment, which ends when the value is dropped or the process ends. Frames of
+//! other sockets pass unchanged.
 
-use super::{GATE_PROGRAM, GatedFrame, MAX_HELD_NS, SHARED_TABLE_BYTES, read_gated_frame, read_passed_count};
+use super::{
+    FrameReleaseRecord, GATE_PROGRAM, MAX_HELD_NS, SHARED_TABLE_BYTES, load_release_counter,
+    load_release_record,
+};
 use crate::area::SharedArea;
 use crate::bpf::{AttachPoint, BpfAttachment, BpfMap, BpfProgram, MapKind};
 use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
@@ -18,8 +21,9 @@ pub struct KernelGate {
 }
 
 impl KernelGate {
-    /// Attaches to the egress of the interface with this number, for the frames of the socket with this cookie.
-    pub fn open_gate_at_egress(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
+    /// Attaches the program to the egress of interface number `index`. It holds only the frames of the socket
+    /// with this cookie (`SO_COOKIE`).
+    pub fn attach_gate_at_egress(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
         let map = BpfMap::create_zeroed("gate", MapKind::SharedArray, SHARED_TABLE_BYTES, 1)?;
         let program = BpfProgram::load_program_for(
             AttachPoint::Egress,
@@ -34,7 +38,7 @@ impl KernelGate {
         let attached = program.attach_egress(netns, index, name);
         let attachment = attached.map_err(|error| match error.errno() {
             Some(libc::EINVAL) => UnsupportedFeature {
-                feature: "a gate at egress",
+                feature: "holding frames back at an interface's egress",
                 needs: "Linux 6.6 (tcx)".into(),
                 found: kernel::kernel_release_name(),
             }
@@ -44,13 +48,14 @@ impl KernelGate {
         Ok(Self { table, _attachment: attachment })
     }
 
-    /// Frames that have passed so far.
+    /// Number of frames of the socket that have passed the gate so far.
     pub fn passed_count(&self) -> u64 {
-        read_passed_count(&self.table, PASSED)
+        load_release_counter(&self.table, PASSED)
     }
 
-    /// Record of frame `number`, counted from 0, one of the last [`super::MAX_HELD_FRAMES`] that passed.
-    pub fn gated_frame(&self, number: u64) -> GatedFrame {
-        read_gated_frame(&self.table, number)
+    /// Returns the record of frame `number`, counted from 0. The frame must be one of the
+    /// last [`super::MAX_HELD_FRAMES`] that passed.
+    pub fn gated_frame(&self, number: u64) -> FrameReleaseRecord {
+        load_release_record(&self.table, number)
     }
 }

@@ -97,7 +97,7 @@ fn gate_holds_one_socket_until_departure_times() {
     let options = FrameOptions { release: Some(ReleaseClock::Monotonic), stamps, ..FrameOptions::default() };
     let socket = FrameSocket::open_on_interface(&netns, index, "a", options).unwrap();
     let other = FrameSocket::open_on_interface(&netns, index, "a", options).unwrap();
-    let gate = KernelGate::open_gate_at_egress(&netns, index, "a", socket.cookie().unwrap()).unwrap();
+    let gate = KernelGate::attach_gate_at_egress(&netns, index, "a", socket.cookie().unwrap()).unwrap();
     let sent = send_until_twenty_were_held(&socket, &gate);
     let count = sent.len();
     // Too early to be held: it goes at once, and says so.

@@ -1,10 +1,12 @@
-//! Live frames: the kernel makes the frames of a train itself. A program fills each frame and releases it at its time, all in one call.
+//! Trains of live frames: in one system call, the kernel makes the frames itself, and a BPF program fills each frame
+//! and releases it at its time.
 //!
-//! A [`LiveTrain`] owns the program and the memory that it shares with us. Invariant: the memory of a frame
-//! is ours until we hand the frame over, and again after the frame was sent.
+//! A [`LiveTrain`] owns the program and the memory that the program shares with this process. Invariant: this process
+//! writes to the memory of a frame only before the frame is queued, and again after it was sent.
 
 use super::{
-    GatedFrame, MAX_HELD_NS, SHARED_TABLE_BYTES, TRAIN_PROGRAM, read_gated_frame, read_passed_count,
+    FrameReleaseRecord, MAX_HELD_NS, SHARED_TABLE_BYTES, TRAIN_PROGRAM, load_release_counter,
+    load_release_record,
 };
 use crate::Error;
 use crate::area::SharedArea;
@@ -15,7 +17,7 @@ use crate::netns::NetNs;
 use packetrig_units::clamp_to_u32;
 use std::sync::atomic::Ordering;
 
-/// Maximum number of frames that can wait at once.
+/// Maximum number of frames that can be queued at once.
 pub const MAX_TRAIN_FRAMES: usize = layout::FRAMES;
 /// Maximum number of frames that the kernel gives to the driver together.
 const MAX_AT_ONCE: u32 = 256;
@@ -31,9 +33,10 @@ pub struct LiveTrain {
     _ready: Option<ReadyProgram>,
 }
 
-/// Keeps a program among those that the kernel calls directly (its XDP dispatcher). Otherwise the kernel adds the program for each run of
-/// several frames and removes it afterwards, so the run begins some ten milliseconds late. An attached program stays: this one is
-/// attached to the loopback interface of an empty namespace, where no frame ever arrives.
+/// Keeps a program among those that the kernel calls directly (its XDP dispatcher). Otherwise the kernel adds the
+/// program for each run of several frames and removes it afterwards, so the run begins some ten milliseconds late. An
+/// attached program stays in the dispatcher, so the program is also attached to the loopback interface of an empty
+/// namespace, where no frame ever arrives.
 #[derive(Debug)]
 struct ReadyProgram {
     _attachment: BpfAttachment,
@@ -66,12 +69,12 @@ impl LiveTrain {
         let mut table = train.share_memory()?;
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
         table.atomic_u64(train::MOST).store(MAX_HELD_NS, Ordering::Release);
-        // Optional: without it trains begin late, which their stamps show.
+        // A failure is ignored: trains then begin late, which the recorded times show.
         let ready = ReadyProgram::attach_idle_program(&program).ok();
         Ok(Self { program, table, frames: frames.share_memory()?, given: 0, _ready: ready })
     }
 
-    /// Puts a frame with its release time into the ring. Returns `false` if the frame is too short or too long, or
+    /// Queues a frame with its release time. Returns `false` if the frame is too short or too long, or
     /// the ring is full.
     pub fn try_queue_frame(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
         if !(14..=MAX_TRAIN_FRAME_BYTES).contains(&bytes.len()) {
@@ -90,10 +93,10 @@ impl LiveTrain {
         true
     }
 
-    /// Sends the next frames that wait, at most `most`, as far as they are due within [`MAX_HELD_NS`]; blocks until
-    /// then. `longest` is the length of the longest of them. Must be called in the network namespace of the interface.
-    /// The driver gets `at_once` frames together, so the times between these are not kept. Returns how many frames
-    /// were sent, or could not be made, since the train was opened.
+    /// Sends at most `most` of the queued frames, and blocks until they are sent. If a frame is due more than
+    /// [`MAX_HELD_NS`] after the program reaches it, this frame and all later frames stay queued. `longest` is the
+    /// length of the longest of the frames. Must be called in the network namespace of the interface. The driver gets
+    /// `at_once` frames together, so these frames are sent without gaps. Returns the new [`Self::released_count`].
     pub fn send_batch(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
         let sent_off = self.released_count();
         let waiting = (self.given - sent_off).min(most as u64);
@@ -112,24 +115,25 @@ impl LiveTrain {
         Ok(self.released_count())
     }
 
-    /// Number of frames that were sent so far, or could not be made.
+    /// Number of frames that were sent or failed ([`Self::failed_count`]) since the train was opened.
     pub fn released_count(&self) -> u64 {
-        read_passed_count(&self.table, train::NEXT)
+        load_release_counter(&self.table, train::NEXT)
     }
 
-    /// Frames that could not be made.
+    /// Number of frames that the program could not fill, and dropped.
     pub fn failed_count(&self) -> u64 {
         self.table.atomic_u64(train::FAILED).load(Ordering::Acquire)
     }
 
-    /// Record of frame `number`, counted from 0, one of the last [`super::MAX_HELD_FRAMES`]; a release at 0 means that
-    /// it could not be made. The program is called once more after the last frame of a run, so the record after it has
+    /// Returns the record of frame `number`, counted from 0. The frame must be one of the last
+    /// [`super::MAX_HELD_FRAMES`]. `released_ns` is 0 if the frame was dropped ([`Self::failed_count`]). The
+    /// kernel calls the program once more after the last frame of a batch, so the record after the last one has
     /// an entry time, too.
-    pub fn gated_frame(&self, number: u64) -> GatedFrame {
-        read_gated_frame(&self.table, number)
+    pub fn gated_frame(&self, number: u64) -> FrameReleaseRecord {
+        load_release_record(&self.table, number)
     }
 
-    /// Drops the frames that were given and not sent off yet. Returns their number.
+    /// Drops the frames that are queued and not sent yet. Returns their number.
     pub fn drop_unsent_frames(&mut self) -> u64 {
         let left = self.given - self.released_count();
         self.given -= left;

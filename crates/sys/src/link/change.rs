@@ -12,10 +12,10 @@ use netlink_packet_route::link::{
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN: run as root, or once: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN: run as root, or grant the capabilities once, as root: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
 
 impl NamespaceLinks {
-    /// Makes a virtual cable between two ends.
+    /// Makes a veth pair (a virtual cable) with these two ends.
     pub fn create_veth(&mut self, near: VethEnd<'_>, far: VethEnd<'_>) -> Result<(), Error> {
         let peer = InfoData::Veth(InfoVeth::Peer(veth_end_message(far)));
         let mut message = veth_end_message(near);
@@ -25,14 +25,15 @@ impl NamespaceLinks {
         self.create_link(message, near.name)
     }
 
-    /// Makes a bridge without ports; no spanning tree, as is the kernel's default.
+    /// Makes a bridge without ports. Multicast snooping is off, and so is spanning tree (the kernel's default).
     pub fn create_bridge(&mut self, name: &str) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
             LinkAttribute::IfName(name.to_owned()),
             LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Bridge),
-                // A bridge that snoops also sends: it reports its own memberships on every port.
+                // With multicast snooping, a bridge also sends frames of its own: it reports its
+                // memberships on every port.
                 LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
             ]),
         ];
@@ -48,7 +49,7 @@ impl NamespaceLinks {
     }
 
     /// Switches the interface's own promiscuous mode, which lasts until it is switched back. Promiscuous mode that
-    /// sockets request is separate. Returns whether that changed anything.
+    /// sockets request is separate. Returns whether this has changed anything.
     pub fn set_promiscuous(&mut self, index: u32, on: bool) -> Result<bool, Error> {
         // The flag does not show promiscuous mode that sockets request: they are counted separately.
         if self.read_flags(index)?.contains(LinkFlags::Promisc) == on {
@@ -70,7 +71,7 @@ impl NamespaceLinks {
         self.change_attribute(index, LinkAttribute::Address(mac.to_vec()))
     }
 
-    /// Makes an interface a port of a bridge, or of none.
+    /// Makes an interface a port of the bridge `master`; `None` removes the interface from its bridge.
     pub fn set_master(&mut self, index: u32, master: Option<u32>) -> Result<(), Error> {
         self.change_attribute(index, LinkAttribute::Controller(master.unwrap_or(0)))
     }
@@ -80,7 +81,7 @@ impl NamespaceLinks {
         self.change_attribute(index, LinkAttribute::NetNsFd(netns.as_fd().as_raw_fd()))
     }
 
-    /// Removes a virtual interface. The other end of a virtual cable is removed with it.
+    /// Removes a virtual interface. If it is one end of a veth pair, the kernel removes the other end, too.
     pub fn delete_link(&mut self, index: u32) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -92,7 +93,7 @@ impl NamespaceLinks {
         )
     }
 
-    /// Gives an interface an address.
+    /// Adds an address to an interface; an error if the interface has it already.
     pub fn add_address(&mut self, index: u32, ip: IpAddr, prefix: u8) -> Result<(), Error> {
         let mut message = AddressMessage::default();
         message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -110,7 +111,7 @@ impl NamespaceLinks {
     }
 
     fn create_link(&mut self, message: LinkMessage, name: &str) -> Result<(), Error> {
-        // EXCL: an existing interface of that name is an error, and stays as it is.
+        // EXCL: an existing interface of that name is an error, and is not changed.
         self.send_request(
             RouteNetlinkMessage::NewLink(message),
             NLM_F_CREATE | NLM_F_EXCL,

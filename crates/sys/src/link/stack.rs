@@ -1,4 +1,4 @@
-//! Relations between interfaces, beyond what every interface reports itself.
+//! Relations between interfaces: those in other namespaces, and those below tunnels.
 
 use super::{Link, LinkAddress, NamespaceLinks, missing_interface};
 use crate::Error;
@@ -10,18 +10,19 @@ use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The namespace of an address (`linux/if_addr.h`).
+/// Attribute that selects the namespace of the addresses (`linux/if_addr.h`).
 const IFA_TARGET_NETNSID: u16 = 10;
 
 impl NamespaceLinks {
-    /// Lists the interfaces and addresses of a namespace that has this number here, without entering it. That takes CAP_NET_ADMIN
-    /// there and Linux 4.20. Numbers in the result are those of this namespace.
+    /// Lists the interfaces and addresses of the namespace that has the number `id` in `netns`, without
+    /// entering it. This needs CAP_NET_ADMIN in that namespace, and Linux 4.20. Numbers of namespaces in the
+    /// result are those of `netns`.
     pub fn list_in_numbered_namespace(
         netns: &NetNs,
         id: i32,
     ) -> Result<(Vec<Link>, Vec<LinkAddress>), Error> {
         let mut links = Self::open_in(netns)?;
-        // Otherwise a kernel that ignores the attribute would list this namespace instead.
+        // Without strict checks, a kernel that does not know the attribute would list `netns` itself.
         links
             .netlink
             .request_strict_checks()
@@ -40,7 +41,7 @@ impl NamespaceLinks {
         Ok((found, addresses))
     }
 
-    /// Returns the number that this namespace has for another one; `None` if it has none.
+    /// Returns the number that this namespace has for the namespace `other`; `None` if it has no number for it.
     pub fn find_netns_id(&mut self, other: &NetNs) -> Result<Option<i32>, Error> {
         let descriptor =
             u32::try_from(other.as_fd().as_raw_fd()).map_err(|_| missing_interface(other.label()))?;
@@ -57,7 +58,7 @@ impl NamespaceLinks {
     }
 }
 
-/// Number in an answer; `None` for -1: the namespace has no number here.
+/// Reads the number in an answer. `None` for -1, which means that the namespace has no number here.
 fn namespace_number(message: &NsidMessage) -> Option<i32> {
     message.attributes.iter().find_map(|attribute| match attribute {
         NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
@@ -65,8 +66,9 @@ fn namespace_number(message: &NsidMessage) -> Option<i32> {
     })
 }
 
-/// The interface that a tunnel is bound to.
-pub(super) fn tunnel_carrier_interface(infos: &[LinkInfo]) -> Option<u32> {
+/// Returns the number of the interface to which a VXLAN tunnel is bound; `None` for other links and for
+/// a tunnel without one.
+pub(super) fn vxlan_lower_interface(infos: &[LinkInfo]) -> Option<u32> {
     let data = infos.iter().find_map(|info| match info {
         LinkInfo::Data(InfoData::Vxlan(data)) => Some(data),
         _ => None,

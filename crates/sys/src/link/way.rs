@@ -1,4 +1,5 @@
-//! Route of packets to an address: the kernel's own choice of interface, source and next hop, and the next hop's hardware address.
+//! Route of packets to an address: the interface, source address and next hop that the kernel chooses, and the hardware
+//! address of the next hop.
 
 use super::{Mac, NamespaceLinks, unreadable_answer};
 use crate::Error;
@@ -12,24 +13,24 @@ use std::net::IpAddr;
 
 const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN: run as root, or send something to the address first (`ping`), so that the kernel knows the neighbour";
 
-/// The kernel's answer to where packets to an address go.
+/// The route that the kernel chooses for packets to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelRoute {
-    /// Number of the interface they leave through.
+    /// Number of the interface through which the packets leave.
     pub index: u32,
-    /// The address they come from, if the kernel says.
+    /// Source address of the packets, if the kernel reports one.
     pub source: Option<IpAddr>,
-    /// Router that they go to; `None` means that the address is on the link.
+    /// Router to which the packets go; `None` if the address is on the link itself.
     pub gateway: Option<IpAddr>,
     /// The address is this machine's own.
     pub is_local: bool,
 }
 
-/// Kernel's entry for a neighbour's hardware address.
+/// The kernel's entry about a neighbour: its hardware address, or why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourEntry {
     At(Mac),
-    /// The kernel has asked for the address and waits for an answer.
+    /// The kernel has sent a request (ARP or NDP) and waits for an answer.
     Asked,
     Silent,
     Unknown,
@@ -87,7 +88,8 @@ impl NamespaceLinks {
     }
 }
 
-/// No route. Some unusable routes come as answers instead, see [`route_from_message`].
+/// The kernel's error for "no route". Some unusable routes come as normal
+/// answers, which [`route_from_message`] rejects.
 const NO_ROUTE: i32 = libc::ENETUNREACH;
 
 fn address_family_of(ip: IpAddr) -> AddressFamily {
@@ -105,7 +107,7 @@ fn neighbour_message(index: u32, ip: IpAddr) -> NeighbourMessage {
     message
 }
 
-/// Converts a route; `None` if it leads nowhere.
+/// Converts a route; `None` if the kernel would not deliver packets to it (neither unicast nor local).
 fn route_from_message(message: &RouteMessage) -> Option<KernelRoute> {
     let is_local = message.header.kind == RouteType::Local;
     if !is_local && message.header.kind != RouteType::Unicast {

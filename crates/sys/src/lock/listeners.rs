@@ -1,7 +1,8 @@
-//! Listeners at an abstract name, or at that name with a suffix, as the kernel reports them (`SOCK_DIAG`, as used by `ss -x`).
+//! Finds the sockets that listen at an abstract name, or at that name with a suffix, as the kernel reports them
+//! (`SOCK_DIAG`, as used by `ss -x`).
 //!
-//! Invariant: a name at which this user or root listens is found, whatever other users do. If the kernel cannot be asked, a name that may
-//! be held counts as held.
+//! Invariant: a socket of this user or root is found, whatever other users do. If the kernel does not report the
+//! sockets, a name that may be held counts as held.
 
 use crate::netlink::NetlinkConversation;
 use crate::{Error, netns::NetNs};
@@ -26,20 +27,20 @@ const ATTRIBUTE_USER: u16 = 7;
 /// Bytes of `struct unix_diag_req` and `struct unix_diag_msg`.
 const REQUEST_BYTES: usize = 24;
 const ANSWER_BYTES: usize = 16;
-/// Separator of a name and its addition. A holder adds one if another user has the name.
+/// Separates a name from a suffix. A holder listens at the name with a suffix if another socket has the name.
 const NAME_ADDITION_SEPARATOR: u8 = b'+';
-/// Number of additions that are tried.
+/// Maximum number of suffixes that are tried.
 const MAX_ADDITIONS: u32 = 64;
 
-/// Other holder of a name.
+/// Another process that holds a name, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockNameHolder {
     Nobody,
-    /// This user or root holds it; with the number of the process if it is known.
+    /// A process of this user or root holds the name; with its process number if that can be found.
     Trusted(Option<i32>),
 }
 
-/// Listens at the name, or at the name with an addition if another socket has the name.
+/// Listens at the name, or at the name with a suffix if another socket has the name.
 pub(super) fn listen_at_name(name: &str) -> io::Result<UnixListener> {
     let mut bound = listen_at(name);
     for number in 0..MAX_ADDITIONS {
@@ -67,7 +68,8 @@ pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Resu
     let others =
         query_listeners(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
     let Ok(mut others) = others else {
-        // If no other process has the name, the answer comes from the socket of this process, which does not count.
+        // A connection to the name shows its holder instead. If the socket of this process answers, no other
+        // process holds the name.
         return netns.run_in_namespace(|| probe_listener(name, std::process::id()));
     };
     let found = others.find(NameListener::is_trusted);
@@ -98,7 +100,7 @@ impl NameListener {
         self.user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
     }
 
-    /// Returns true if the listener has the name, or the name with an addition.
+    /// Returns true if the listener has the name, or the name with a suffix.
     fn has_name(&self, name: &str) -> bool {
         let rest = self.name.strip_prefix(name.as_bytes());
         rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == NAME_ADDITION_SEPARATOR))
@@ -146,7 +148,7 @@ fn probe_listener(name: &str, own: u32) -> LockNameHolder {
         // A full queue shows that a process listens, but not which one. So the name counts as held, which is
         // the safe answer.
         Err(Errno::AGAIN) => return LockNameHolder::Trusted(None),
-        // As a rule the connection is refused, because nobody listens at the name.
+        // Usually the connection is refused, because no process listens at the name.
         Err(_) => return LockNameHolder::Nobody,
     };
     let Ok(peer) = rustix::net::sockopt::socket_peercred(socket.as_fd()) else {
@@ -200,7 +202,7 @@ impl NetlinkDeserializable for UnixDiagMessage {
             let length = usize::from(u16::from_ne_bytes([low, high]));
             let Some(value) = rest.get(4..length) else { break };
             match u16::from_ne_bytes([kind_low, kind_high]) {
-                // No name in the file system begins with a zero.
+                // Only an abstract name begins with a zero byte; a path in the file system does not.
                 ATTRIBUTE_NAME => listener.name = value.strip_prefix(&[0]).unwrap_or_default().to_vec(),
                 ATTRIBUTE_USER => listener.user = Some(read_number(value)),
                 _ => {}
@@ -212,6 +214,6 @@ impl NetlinkDeserializable for UnixDiagMessage {
 }
 
 fn read_number(bytes: &[u8]) -> u32 {
-    // No user has the largest number, so an attribute of another length is nobody's.
+    // No user has the largest number, so a listener with an attribute of another length is not trusted.
     bytes.try_into().map_or(u32::MAX, u32::from_ne_bytes)
 }

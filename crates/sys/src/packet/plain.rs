@@ -27,7 +27,7 @@ pub enum ReleaseClock {
 pub struct FrameOptions {
     /// Go straight to the driver, past queueing disciplines and packet taps of this interface.
     pub bypass_queue: bool,
-    /// Stamps of departure that are wanted.
+    /// Timestamps of departure to request from the kernel.
     pub stamps: WantedStamps,
     /// Frames carry a release time of this clock.
     pub release: Option<ReleaseClock>,
@@ -72,7 +72,7 @@ impl FrameSocket {
         Ok(Self { socket, object: name.to_owned() })
     }
 
-    /// Sends a frame; returns when the kernel has it.
+    /// Sends a frame; returns when the kernel has accepted it.
     pub fn send_frame(&self, frame: &[u8]) -> Result<(), Error> {
         match rustix::net::send(&self.socket, frame, rustix::net::SendFlags::empty()) {
             Ok(_) => Ok(()),

@@ -1,13 +1,14 @@
 //! Promiscuous mode: an interface receives frames for every address as long as a socket of this process requests it.
 //!
-//! [`PromiscuousMode`] owns such a socket, which receives nothing itself; the mode ends with it, also when the process is killed.
+//! [`PromiscuousMode`] owns such a socket, which receives nothing itself. The mode ends when the socket is closed, at
+//! the latest when the process ends or is killed.
 
 use super::socket;
 use crate::{Error, netns::NetNs};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// Keeps an interface promiscuous.
+/// Keeps an interface promiscuous as long as the value lives.
 #[derive(Debug)]
 pub struct PromiscuousMode {
     _socket: OwnedFd,

@@ -1,11 +1,11 @@
 //! The receive ring (TPACKET_V3).
 //!
-//! The kernel fills one block after another with frames of any length and hands a block over when it is full
-//! or when [`RxOptions::retire_ms`] have passed since its first frame; the reader gives it back after its
-//! last frame. Many small blocks are better than few large ones: at low rates each finished block holds only
-//! a few frames, so the number of blocks, not their size, decides how long the reader may pause.
+//! The kernel fills one block after another with frames of any length. It gives a block to the reader when the block is
+//! full, or when [`RxOptions::retire_ms`] have passed since its first frame. The reader gives the block back after the
+//! last frame. Many small blocks are better than few large ones: at low rates each finished block holds only a few
+//! frames, so the number of blocks, not their size, decides how long the reader may pause.
 //!
-//! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that
+//! The kernel removes the VLAN tag from a frame; this code puts the tag back in its place, with its TPID. Frames that
 //! this machine sends through the interface are delivered only on request.
 
 mod blocks;
@@ -33,11 +33,11 @@ const MAX_BLOCK_WAIT_NS: u64 = 1_000_000;
 pub struct RxOptions {
     /// Number of blocks of [`Self::block_bytes`] each. It limits for how long the reader may pause.
     pub blocks: u32,
-    /// Bytes of a block: a power of two, at least a page. A longer frame is truncated.
+    /// Bytes of a block: a power of two, at least a page. A frame that does not fit into a block is truncated.
     pub block_bytes: u32,
-    /// A block that is not full is handed over after this many milliseconds.
+    /// The kernel gives a block that is not full to the reader after this many milliseconds.
     pub retire_ms: u32,
-    /// Receive frames for other stations, too.
+    /// Receive frames for other hardware addresses, too (promiscuous mode).
     pub promiscuous: bool,
     /// Deliver frames that this machine sends, too.
     pub outgoing: bool,
@@ -48,7 +48,7 @@ pub struct RxOptions {
 }
 
 impl Default for RxOptions {
-    /// 32 MiB. At low rates the reader may pause for a second; the ring holds more than 200 000 short frames.
+    /// A ring of 32 MiB. At low rates the reader may pause for a second; the ring holds more than 200 000 short frames.
     fn default() -> Self {
         Self {
             blocks: 512,
@@ -68,16 +68,17 @@ pub struct RxStats {
     pub received: u64,
     /// Frames lost because the ring was full.
     pub dropped: u64,
-    /// Times the ring was found full.
+    /// Number of times that the kernel found the ring full.
     pub freezes: u64,
 }
 
-/// Distance of a ring's reader behind the kernel. The frames between are in blocks that were not handed over or read yet.
+/// How far the reader of a ring is behind the kernel. Frames that have arrived and were not read are in the
+/// blocks of the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingProgress {
-    /// Frames that the kernel has put in so far.
+    /// Frames that the kernel has put into the ring so far.
     pub arrived: u64,
-    /// Number of them that were read.
+    /// Frames that the reader has read so far.
     pub read: u64,
 }
 
@@ -90,12 +91,12 @@ impl RingProgress {
 
 /// Remembers how many frames had arrived when a reader was asked to end. Later frames do not delay the end.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RingDrain {
+pub struct RingDrainTarget {
     /// Number of frames that the reader has to reach; set by the first call of [`Self::is_read`].
     until: Option<u64>,
 }
 
-impl RingDrain {
+impl RingDrainTarget {
     /// Returns true if all frames were read that had arrived at the first call of this function.
     pub fn is_read(&mut self, progress: RingProgress) -> bool {
         progress.read >= *self.until.get_or_insert(progress.arrived)
@@ -110,7 +111,7 @@ pub struct RxRing {
     object: String,
     /// Counters since the ring was opened.
     total: RxStats,
-    /// The total when the ring was last started again.
+    /// Value of `total` when the ring was last restarted.
     before: RxStats,
 }
 
@@ -125,8 +126,9 @@ impl RxRing {
         Self::open_filtered(netns, index, name, options, &[])
     }
 
-    /// Opens a ring into which the kernel puts only frames that pass a filter; an empty filter lets all frames pass. The filter's
-    /// result is the number of bytes to keep of a frame. It sees frames without the VLAN tag that the kernel took out.
+    /// Opens a ring into which the kernel puts only frames that pass a filter; an empty filter lets all frames pass.
+    /// The filter's result is the number of bytes to keep of a frame. The filter sees frames without the VLAN tag that
+    /// the kernel has removed.
     pub fn open_filtered(
         netns: &NetNs,
         index: u32,
@@ -176,7 +178,7 @@ impl RxRing {
         }
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::ERR)];
         match rustix::event::poll(&mut polled, Some(&clock::to_timespec(within_ns))) {
-            // A signal ends the wait early. The caller looks at its own reasons to stop.
+            // A signal ends the wait early. The caller then checks whether it has to stop.
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(Error::from_call("ppoll", self.object.clone(), errno)),
         }
@@ -219,7 +221,7 @@ impl RxRing {
             }
         }
         self.update_statistics()?;
-        // Frames that arrived since the last look are not read yet: they belong to the new run.
+        // Frames that have arrived in the meantime and are not read yet belong to the new run.
         self.before = RxStats { received: self.blocks.read, ..self.total };
         Ok(true)
     }
@@ -234,8 +236,8 @@ impl RxRing {
         })
     }
 
-    /// Reads how many frames have arrived and how many were read. An empty ring thus differs from one whose frames are
-    /// in a block that the kernel still fills.
+    /// Reads how many frames have arrived and how many were read. So a caller can tell an empty ring from a ring with
+    /// frames in a block that the kernel still fills.
     pub fn read_progress(&mut self) -> Result<RingProgress, Error> {
         self.update_statistics()?;
         Ok(RingProgress { arrived: self.total.received, read: self.blocks.read })
@@ -256,7 +258,7 @@ fn configure_socket(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<
     // These options are set before the ring is made: afterwards the kernel refuses version, reserve and header.
     socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V3)
         .map_err(call_error("setsockopt(PACKET_VERSION)", name))?;
-    // Room before each frame to move its addresses into when the VLAN tag is put back.
+    // Space before each frame: its MAC addresses are moved there when the VLAN tag is put back.
     socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &16u32)
         .map_err(call_error("setsockopt(PACKET_RESERVE)", name))?;
     if options.merges {

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_RAW: run as root, or once: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
-/// `AF_PACKET`, in the type of an address.
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_RAW: run as root, or grant the capabilities once, as root: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
+/// `AF_PACKET`, in the type of the field `sll_family`.
 const AF_PACKET_FAMILY: u16 = 17;
 const _: () = assert!(AF_PACKET_FAMILY as i32 == libc::AF_PACKET);
 
@@ -40,7 +40,7 @@ pub(super) fn bind_interface(socket: &OwnedFd, index: u32, protocol: i32, object
     // SAFETY: sockaddr_ll is plain data for which all zeros is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = AF_PACKET_FAMILY;
-    // The kernel wants the protocol in network order.
+    // The kernel expects the protocol in network byte order.
     address.sll_protocol =
         u16::try_from(protocol).map_err(|_| Error::from_call("bind", object, Errno::INVAL))?.to_be();
     address.sll_ifindex = i32::try_from(index).map_err(|_| Error::from_call("bind", object, Errno::INVAL))?;
@@ -96,7 +96,7 @@ pub(crate) fn attach_filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &request)
 }
 
-/// Reads an option that is a plain C value. An older kernel may fill only its beginning.
+/// Reads an option that is a plain C value. An older kernel may write only its beginning; the rest stays as in `value`.
 pub(crate) fn get_option<T: Copy>(
     socket: &OwnedFd,
     level: i32,

@@ -12,10 +12,10 @@
 //! ([`TxCounts::refused`]) is removed, so that it does not block the later ones.
 //!
 //! Each frame is preceded by a `virtio_net_hdr` whose only use is its header length: it makes the kernel copy the frame
-//! into its own memory instead of lending the slot to it in page fragments. That is faster at every frame size (60 bytes:
-//! 1.20 against 0.87 million frames/s, 1514 bytes: 1.10 against 0.79, `examples/ring_rate` on a veth pair), and the far
-//! end of a virtual link never reads a slot that is being written again. The price: the kernel then no longer compares
-//! the length with the MTU, so this code does it.
+//! into its own memory instead of lending the slot to it in page fragments. That is faster at every frame size (60
+//! bytes: 1.20 against 0.87 million frames/s, 1514 bytes: 1.10 against 0.79, `examples/ring_rate` on a veth pair), and
+//! the receiver at the other end of a virtual link never reads a slot that is being written again. The price: the
+//! kernel then no longer compares the length with the MTU, so this code does it.
 
 mod slots;
 
@@ -60,8 +60,8 @@ pub struct TxRing {
 }
 
 impl TxRing {
-    /// Opens a ring on the interface with this index in `netns`; `name` is for messages. The MTU
-    /// of this moment bounds the frames.
+    /// Opens a ring on the interface with this index in `netns`; `name` is for messages. Frames that are too long for
+    /// the interface's present MTU will be refused.
     pub fn open_on_interface(
         netns: &NetNs,
         index: u32,
@@ -100,7 +100,7 @@ impl TxRing {
     }
 
     /// Resets the ring, as if it had been opened now: counters begin at zero. `false` if the ring cannot be used again:
-    /// frames are still pending, or its interface is gone. The MTU stays the value from its opening.
+    /// frames are still pending, or its interface is gone. The length limit by the MTU stays as it is.
     pub fn restart_ring(&mut self) -> Result<bool, Error> {
         self.slots.reap_slots();
         // A frame that is still pending would leave in the next run.
@@ -116,9 +116,9 @@ impl TxRing {
         self.slots.next_slot()
     }
 
-    /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent. A frame that the
-    /// interface cannot send, by its length, is counted as refused and takes no slot.
-    /// Panics if no slot is free or `len` does not fit.
+    /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent. A frame that is
+    /// too short or too long for the interface is counted as refused and takes no slot. Panics if no slot is free or
+    /// `len` does not fit.
     pub fn commit_frame(&mut self, len: usize) {
         self.slots.commit_frame(len);
     }
@@ -152,7 +152,7 @@ impl TxRing {
         self.slots.withdraw_untaken()
     }
 
-    /// Number of committed frames with slots that have not come back.
+    /// Number of committed frames whose slots the kernel has not given back yet.
     pub fn pending_frames(&self) -> usize {
         self.slots.filled
     }
@@ -164,7 +164,8 @@ impl TxRing {
         self.slots.untaken_frames()
     }
 
-    /// Frames that the kernel has taken, including frames with slots that have not come back.
+    /// Number of frames that the kernel has taken since the ring was opened or restarted, including frames whose slots
+    /// it has not given back yet.
     pub fn handed_over_frames(&self) -> u64 {
         self.slots.handed_over_frames()
     }
@@ -174,7 +175,8 @@ impl TxRing {
         self.slots.shape.slots
     }
 
-    /// Makes the kernel stamp departures from now on. Reports number the frames that the kernel takes from 0 on.
+    /// Makes the kernel stamp departures from now on. In the reports, frames are numbered from 0 in the order in which
+    /// the kernel takes them.
     pub fn request_stamps(&self, wanted: WantedStamps) -> Result<(), Error> {
         super::plain::enlarge_stamp_buffer(&self.socket);
         stamping::request_stamps(&self.socket, wanted)

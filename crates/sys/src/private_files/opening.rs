@@ -1,6 +1,6 @@
 //! Opens a file for private content, but only if no other user can have chosen the file.
 //!
-//! Invariant: nothing is written, emptied or given another mode before the file that is open was checked.
+//! Invariant: an opened file is checked before it is written, emptied or given another mode.
 
 use super::{FILE_MODE, PERMISSION_BITS};
 use crate::error::ignore_failure;
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const WRITABLE_BY_OTHERS_MODE: u32 = 0o022;
 /// Mode bits for any right of group or others.
 const OPEN_TO_OTHERS_MODE: u32 = 0o077;
-/// Links that are followed, as in the kernel.
+/// Maximum number of symbolic links that are followed, the same as in the kernel.
 const MAX_LINKS: usize = 40;
-/// Attempts to open a file that appears and disappears.
+/// Maximum number of attempts to open a file that other processes make and remove at the same time.
 const MAX_TRIES: usize = 8;
 
 /// Mode in which a private file is opened.
@@ -99,7 +99,8 @@ fn prepare_file(path: &Path, file: File, opening: FileOpening) -> io::Result<Fil
     Ok(file)
 }
 
-/// Follows symbolic links to the end. In a directory where others may write, only links of this user or root count.
+/// Follows symbolic links to the end. In a directory where other users may write, only links of this user
+/// or root are followed.
 fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
     for _ in 0..MAX_LINKS {
         if is_process_link(&path) {
@@ -123,7 +124,7 @@ fn parent_or_current_directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// Users with files that this process may write.
+/// The users whose files this process may write.
 #[derive(Clone, Copy, Debug)]
 struct FileUser {
     own: u32,
@@ -142,9 +143,9 @@ impl FileUser {
         owner == self.own || self.invoker == Some(owner)
     }
 
-    /// Refuses files that another user may have put there: regular files of other users, except that root may use
-    /// those of the directory's owner. In directories where others may write, it also refuses pipes and sockets
-    /// of other users, links of users other than root, and files with further names.
+    /// Refuses files that another user may have put there: regular files of other users, except that root may use those
+    /// of the directory's owner. In directories where other users may write, it also refuses pipes and sockets of other
+    /// users, symbolic links of users other than this one and root, and files with several hard links.
     fn check_owner(self, path: &Path, facts: &Metadata) -> io::Result<()> {
         let kind = facts.file_type();
         if kind.is_block_device() || kind.is_char_device() || kind.is_dir() {
@@ -171,16 +172,16 @@ impl FileUser {
     fn ownership_error(self, path: &Path, facts: &Metadata) -> io::Error {
         let owner = facts.uid();
         let what = if facts.is_symlink() {
-            "and is a symbolic link in a directory where others may write"
+            "and is a symbolic link in a directory where other users may write"
         } else if self.is_own_user(owner) {
-            "and has another name as well, in a directory where others may write"
+            "and has several hard links in a directory where other users may write"
         } else if facts.is_file() {
             "and that user could read the new content"
         } else {
-            "and is a pipe or socket in a directory where others may write"
+            "and is a pipe or socket in a directory where other users may write"
         };
         let text = format!(
-            "{} belongs to user {owner} (packetrig runs as user {}), {what}; remove the file, or give a file in a directory of \
+            "{} belongs to user {owner} (packetrig runs as user {}) {what}; remove the file, or name a file in a directory of \
              your own",
             path.display(),
             self.own
@@ -196,11 +197,12 @@ static IS_EXPOSURE_REPORTED: AtomicBool = AtomicBool::new(false);
 /// Sets the function that is called, once in this process, if a file could not be made private: its file
 /// system has no modes (FAT), or does not allow changing them (some of NFS). The file is written anyway.
 pub fn set_exposed_file_callback(tell: fn(&Path, &io::Error)) {
-    // The first function stays.
+    // Only the first call sets the function.
     ignore_failure(EXPOSED_FILE_CALLBACK.set(tell));
 }
 
-/// Gives the open file its mode. If that fails, the file is still used if only its owner may write to it.
+/// Sets the mode of the open file to 0600. If the file system cannot do this, the file is used anyway if it is new, or
+/// if only its owner may write to it.
 fn restrict_file_to_owner(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
     let mode = file.metadata()?.mode() & PERMISSION_BITS;
     if mode == FILE_MODE {

@@ -1,8 +1,10 @@
-//! Another user for one thread and the programs that it starts. The other threads of the process keep theirs.
+//! Lets one thread, and the programs that it starts, act as another user. The other threads of the
+//! process keep their user.
 //!
-//! The kernel keeps users and capabilities for each thread. The effective numbers of the thread become the user's; its real and
-//! saved numbers stay root's. So a program of the user can neither signal nor trace the thread, but the thread can signal that
-//! program, and the kernel ends the program with the thread. This needs no capability, not even for a later start.
+//! The kernel keeps users and capabilities for each thread. The effective numbers of the thread become the user's;
+//! its real and saved numbers stay root's. So a program of the user can neither signal nor trace the thread, but
+//! the thread can signal that program, and the kernel ends the program with the thread. Starting another program
+//! later needs no capability.
 
 use super::capabilities::{self, ProcessCapabilities};
 use super::user::ProcessUser;
@@ -12,8 +14,8 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Makes the calling thread, which is root's, and threads that it starts act as the user: without capabilities, now and later,
-/// and without other groups. Their files are the user's.
+/// Makes the calling thread, which is root's, and threads that it starts act as the user: without capabilities, which
+/// they cannot regain, and without other groups. Files that they make belong to the user.
 pub fn act_as_user(user: &ProcessUser) -> Result<(), Error> {
     let failed = |call| move |errno| Error::from_call(call, format!("user {user}"), errno);
     // The bounding set comes first: changing it needs CAP_SETPCAP, which is given up below.

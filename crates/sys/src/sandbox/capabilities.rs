@@ -1,4 +1,5 @@
-//! Sets of capabilities, and giving them up. Only the calling thread is changed; later threads inherit.
+//! Sets of capabilities, and giving them up. Only the calling thread is changed; threads that it starts
+//! later inherit its capabilities.
 
 use crate::Error;
 use crate::error::ignore_failure;
@@ -50,7 +51,7 @@ const CAPABILITY_NAMES: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// Every second of the securebits locks the one before it.
+/// Every second securebit is the lock of the bit below it.
 const SECUREBITS_LOCKS: u32 = 0xaaaa_aaaa;
 
 /// A set of capabilities.
@@ -75,14 +76,14 @@ impl ProcessCapabilities {
     /// Entering namespaces, among much else.
     pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN.bits());
     pub const SWITCH_USER: Self = Self(CapabilitySet::SETUID.bits() | CapabilitySet::SETGID.bits());
-    /// Files of other users.
+    /// Reading, writing and changing owner and mode of files of other users.
     pub const FILES: Self =
         Self(CapabilitySet::DAC_OVERRIDE.bits() | CapabilitySet::CHOWN.bits() | CapabilitySet::FOWNER.bits());
-    /// Giving files to another user, and using them then.
+    /// Giving files to another user, and still using them afterwards.
     pub const GIVE_FILES: Self = Self(CapabilitySet::DAC_OVERRIDE.bits() | CapabilitySet::CHOWN.bits());
     /// Reading and writing files of other users.
     pub const OTHERS_FILES: Self = Self(CapabilitySet::DAC_OVERRIDE.bits());
-    /// Giving up capabilities in the bounding set: for a process that starts one which does.
+    /// Dropping capabilities from the bounding set: for a process that starts another process which does this.
     pub const SETPCAP: Self = Self(CapabilitySet::SETPCAP.bits());
 
     /// Union of both sets of capabilities.
@@ -111,7 +112,7 @@ impl ProcessCapabilities {
         self.0 == 0
     }
 
-    /// Reads the capabilities that the calling thread can use.
+    /// Reads the permitted capabilities of the calling thread.
     pub fn read_permitted() -> Result<Self, Error> {
         let sets = rustix::thread::capabilities(None);
         let sets = sets.map_err(|errno| Error::from_call("capget", "this thread", errno))?;
@@ -137,8 +138,8 @@ fn capability_name(number: usize) -> String {
     CAPABILITY_NAMES.get(number).map_or_else(|| number.to_string(), |name| format!("CAP_{name}"))
 }
 
-/// Makes sure that no capability outside `most` can be gained any more. Without CAP_SETPCAP the bounding set stays as it is, and
-/// `no_new_privs` alone prevents it.
+/// Makes sure that the thread can no longer gain a capability outside `most`. Without CAP_SETPCAP the bounding set
+/// stays as it is, and only `no_new_privs` prevents the gain.
 pub(super) fn block_privilege_gain(most: ProcessCapabilities, starts_programs: bool) -> Result<(), Error> {
     // A kernel before 4.3 has no ambient set and refuses the call: then there is nothing to clear.
     ignore_failure(rustix::thread::clear_ambient_capability_set());
@@ -150,11 +151,11 @@ pub(super) fn block_privilege_gain(most: ProcessCapabilities, starts_programs: b
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         if most.0 & capability.bits() == 0 && !drop_from_bounding(capability)? {
-            // Numbers are assigned in order: after an unknown number there are no more.
+            // The kernel assigns numbers in order: after one that it does not know there are no more.
             break;
         }
     }
-    // With these bits, a program that root starts gets no capabilities (capabilities(7)).
+    // With the securebits below, a program that root starts would get no capabilities (capabilities(7)).
     if starts_programs {
         return Ok(());
     }
@@ -170,10 +171,11 @@ pub(super) fn block_privilege_gain(most: ProcessCapabilities, starts_programs: b
         .map_err(|errno| Error::from_call("prctl PR_SET_SECUREBITS", "this process", errno))
 }
 
-/// Combines the wanted bits with the locked bits: the kernel refuses a change of a locked bit as a whole.
+/// Combines the wanted bits with the present values of locked bits: if one locked bit changed, the kernel
+/// would refuse all changes.
 fn merge_with_locked(wanted: CapabilitiesSecureBits, now: CapabilitiesSecureBits) -> CapabilitiesSecureBits {
     let locks = now.bits() & SECUREBITS_LOCKS;
-    // The lock of a bit comes after it.
+    // The lock of a bit is the next higher bit.
     let fixed = locks >> 1;
     CapabilitiesSecureBits::from_bits_retain(wanted.bits() & !fixed | now.bits() & fixed | locks)
 }

@@ -21,11 +21,11 @@ static RIGHTS_REQUEST: RightsRequest = RightsRequest {
 };
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const VERSION_3: u32 = 0x2008_0522;
-/// If a thread has not followed after this many signals, it never will.
+/// Maximum number of rounds of signals. A thread that has not dropped its rights by then will not do it later either.
 const MAX_SIGNAL_ROUNDS: u32 = 2000;
 const SIGNAL_ROUND_PAUSE: Duration = Duration::from_millis(1);
 
-/// Leaves every thread only these of its capabilities. If a user is given, every thread becomes this user.
+/// Reduces the capabilities of every thread to `kept`. If a user is given, every thread becomes this user.
 pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) -> Result<(), Error> {
     RIGHTS_REQUEST.publish_rights(WantedRights {
         kept: kept.bits(),
@@ -36,7 +36,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     RIGHTS_REQUEST.open_handlers();
     // SA_RESTART: system calls of other threads must not fail because of this signal.
     signal::set_handler(request_signal(), on_rights_request, libc::SA_RESTART)?;
-    // The calling thread follows at once, without a signal.
+    // The calling thread drops its rights at once, without a signal.
     on_rights_request(request_signal());
     let process = std::process::id();
     for _ in 0..MAX_SIGNAL_ROUNDS {
@@ -62,7 +62,8 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     Err(Error::from_call(call, "every thread of this process", rustix::io::Errno::PERM))
 }
 
-/// Ends the handlers once every thread has followed: none makes calls any more when this returns.
+/// Closes the request after every thread has dropped its rights, and waits for handlers that still run. When this
+/// returns, no handler makes system calls any more.
 fn end_handlers() -> Result<(), Error> {
     RIGHTS_REQUEST.close_handlers();
     for _ in 0..MAX_SIGNAL_ROUNDS {
@@ -84,7 +85,7 @@ fn has_only_groups_of(thread: &ThreadStatus, user: &ProcessUser) -> bool {
     thread.own_groups.iter().chain(&thread.groups).all(|group| *group == user.gid)
 }
 
-/// Signal of the request; it differs from the signals of [`signal`].
+/// Signal of the request; it differs from the signals of the module [`signal`].
 fn request_signal() -> i32 {
     libc::SIGRTMIN() + 9
 }
@@ -117,7 +118,8 @@ fn drop_rights_of_calling_thread() {
     unsafe { *errno = before };
 }
 
-/// The calls for numbers of 32 bits. On ARM, the ones of the plain names take 16 bits: user 70000 would become user 4464.
+/// System calls that take user numbers of 32 bits. On ARM, the calls with the plain names take 16 bits: user 70000
+/// would become user 4464.
 #[cfg(not(target_arch = "arm"))]
 const SET_USER: libc::c_long = libc::SYS_setresuid;
 #[cfg(not(target_arch = "arm"))]
@@ -127,7 +129,8 @@ const SET_USER: libc::c_long = libc::SYS_setresuid32;
 #[cfg(target_arch = "arm")]
 const SET_GROUP: libc::c_long = libc::SYS_setresgid32;
 
-/// Becomes the user by raw calls: the calls of the C library signal the other threads, which is not async-signal-safe.
+/// Becomes the user by raw system calls: the functions of the C library signal the other threads,
+/// which is not async-signal-safe.
 fn become_user(user: u32, group: u32) {
     // SAFETY: the length is zero, so the null pointer is not read.
     unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<u32>()) };
@@ -146,12 +149,13 @@ struct CapabilityWords {
 }
 
 fn reduce_capabilities(kept: u64) {
-    // The thread's capabilities are unknown here; asking for more than it has would be refused as a whole.
+    // The thread's capabilities are read first: the kernel refuses the whole request if it has a capability
+    // that the thread lacks.
     let header = [VERSION_3, 0];
     let mut words = [const { CapabilityWords { effective: 0, permitted: 0, inheritable: 0 } }; 2];
     // SAFETY: the header has version 3, for which the kernel writes two structures; both pointers refer to live values.
     unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), words.as_mut_ptr()) };
-    // Less than it has is always granted, so a thread that has followed already may do it again.
+    // A thread may always reduce its capabilities, so a thread that has dropped its rights already may do this again.
     for (word, half) in words.iter_mut().zip([kept, kept >> 32]) {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
         let half = half as u32;

@@ -18,7 +18,7 @@ pub struct FileRules {
     pub read: Vec<PathBuf>,
     /// Files that may be read and written, and directories in which files may also be made and removed.
     pub write: Vec<PathBuf>,
-    /// Programs that may be read and started, and directories with such.
+    /// Programs that may be read and started, and directories with such programs.
     pub execute: Vec<PathBuf>,
 }
 
@@ -88,14 +88,14 @@ const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
 const ACCESS_REFER: u64 = 1 << 13;
 const ACCESS_TRUNCATE: u64 = 1 << 14;
 const DEVICE_IOCTL: u64 = 1 << 15;
-/// Rights that a rule for something other than a directory can have.
-const FILE_ACCESS_RIGHTS: u64 = ACCESS_EXECUTE | WRITE_FILE | READ_FILE | ACCESS_TRUNCATE | DEVICE_IOCTL;
+/// Rights that a rule can have if its path is not a directory.
+const NON_DIRECTORY_RIGHTS: u64 = ACCESS_EXECUTE | WRITE_FILE | READ_FILE | ACCESS_TRUNCATE | DEVICE_IOCTL;
 const ACCESS_READ: u64 = READ_FILE | READ_DIRECTORY;
 const ACCESS_LISTEN: u64 = 1;
 const ACCESS_CONNECT: u64 = 1 << 1;
-/// Abstract Unix sockets of processes outside the sandbox.
+/// Forbids connections to abstract Unix sockets of processes outside of the sandbox.
 const SCOPE_SOCKETS: u64 = 1;
-/// Signals to processes outside the sandbox.
+/// Forbids signals to processes outside of the sandbox.
 const SCOPE_SIGNALS: u64 = 1 << 1;
 
 const RULE_PATH: libc::c_int = 1;
@@ -123,7 +123,7 @@ struct PortAttribute {
     port: u64,
 }
 
-/// Version of the interface, or the reason why there is none.
+/// Version of Landlock's interface in this kernel, or the reason why the kernel has none.
 pub(super) fn landlock_abi_version() -> Result<u32, MissingProtection> {
     let attribute: *const RulesetAttribute = std::ptr::null();
     // SAFETY: with this flag the kernel reads no attribute; the pointer is null and the size is zero.
@@ -143,8 +143,8 @@ pub(super) fn landlock_abi_version() -> Result<u32, MissingProtection> {
     Err(MissingProtection { wall: "Landlock", found })
 }
 
-/// Rights for files that this version knows.
-const fn supported_file_rights(version: u32) -> u64 {
+/// All rights for files and directories that this version of Landlock's interface knows.
+const fn supported_filesystem_rights(version: u32) -> u64 {
     // Version 2 (Linux 5.19) adds REFER, version 3 (6.2) TRUNCATE, and version 5 (6.10) ioctl of devices.
     let bits = match version {
         0 | 1 => 13,
@@ -155,7 +155,7 @@ const fn supported_file_rights(version: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// Restricts the calling thread and the threads that it starts; returns the version of the interface.
+/// Restricts the calling thread and the threads that it starts; returns the version of Landlock's interface.
 pub(super) fn restrict_with_landlock(
     policy: &SandboxPolicy,
 ) -> Result<Result<u32, MissingProtection>, Error> {
@@ -164,7 +164,7 @@ pub(super) fn restrict_with_landlock(
         Ok(version) => version,
         Err(missing) => return Ok(Err(missing)),
     };
-    let known = supported_file_rights(version);
+    let known = supported_filesystem_rights(version);
     let scopes = SCOPE_SIGNALS | if *asks_processes { 0 } else { SCOPE_SOCKETS };
     let ruleset =
         create_ruleset(version, RulesetAttribute { files: known, ports: restricted_ports(tcp), scopes })?;
@@ -230,7 +230,7 @@ fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> 
         rustix::fs::fstat(&parent).map_err(|errno| Error::from_call("stat", object.as_str(), errno))?;
     let is_directory = rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir();
     // The kernel refuses rights of directories in a rule for a file.
-    let allowed = if is_directory { rights } else { rights & FILE_ACCESS_RIGHTS & !ACCESS_REFER };
+    let allowed = if is_directory { rights } else { rights & NON_DIRECTORY_RIGHTS & !ACCESS_REFER };
     let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
     add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
         .map_err(|error| Error::from_call("landlock_add_rule", object, error))?;
@@ -249,7 +249,7 @@ fn allow_ports(ruleset: &OwnedFd, ports: Option<&[u16]>, right: u64) -> Result<(
     Ok(())
 }
 
-/// Adds a rule. The attribute must be one of the kind.
+/// Adds a rule. `attribute` must point to the structure for rules of this kind.
 fn add_rule(ruleset: &OwnedFd, kind: libc::c_int, attribute: *const libc::c_void) -> std::io::Result<()> {
     // SAFETY: both callers pass a live attribute of the kind they name; the kernel only reads it.
     let done =
@@ -263,11 +263,11 @@ mod tests {
 
     #[test]
     fn landlock_versions_extend_known_file_rights() {
-        assert_eq!(supported_file_rights(1), (1 << 13) - 1);
-        assert_eq!(supported_file_rights(2) & ACCESS_REFER, ACCESS_REFER);
-        assert_eq!(supported_file_rights(3) & ACCESS_TRUNCATE, ACCESS_TRUNCATE);
-        assert_eq!(supported_file_rights(4) & DEVICE_IOCTL, 0);
-        assert_eq!(supported_file_rights(5) & DEVICE_IOCTL, DEVICE_IOCTL);
+        assert_eq!(supported_filesystem_rights(1), (1 << 13) - 1);
+        assert_eq!(supported_filesystem_rights(2) & ACCESS_REFER, ACCESS_REFER);
+        assert_eq!(supported_filesystem_rights(3) & ACCESS_TRUNCATE, ACCESS_TRUNCATE);
+        assert_eq!(supported_filesystem_rights(4) & DEVICE_IOCTL, 0);
+        assert_eq!(supported_filesystem_rights(5) & DEVICE_IOCTL, DEVICE_IOCTL);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MissingProtection {
     pub wall: &'static str,
-    /// State that was found instead.
+    /// What was found instead of the protection.
     pub found: String,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for MissingProtection {
 pub struct ActiveProtections {
     /// Effective user of the process.
     pub user: u32,
-    /// Effective capabilities of all threads together.
+    /// Union of the effective capabilities of all threads.
     pub capabilities: ProcessCapabilities,
     /// No thread can gain a privilege by starting a program.
     pub no_new_privs: bool,
@@ -80,12 +80,12 @@ pub struct OfferedProtections {
     pub landlock: Option<u32>,
     /// Filters of system calls are available.
     pub seccomp: bool,
-    /// Protections that it lacks, whole or in part.
+    /// Protections that this kernel lacks, wholly or in part.
     pub missing: Vec<MissingProtection>,
 }
 
 impl OfferedProtections {
-    pub fn probe_kernel() -> Self {
+    pub fn read_offered_protections() -> Self {
         let version = landlock::landlock_abi_version();
         let filter = seccomp::find_missing_protection();
         let partial = version.as_ref().ok().and_then(|version| missing_landlock_part(*version));

@@ -3,7 +3,7 @@
 use crate::sync::{AtomicU32, AtomicU64};
 use std::sync::atomic::Ordering;
 
-/// The kernel's word for "no change".
+/// The number of a user or group that means "no change" to the kernel.
 pub(super) const NO_CHANGE: u32 = u32::MAX;
 
 /// Rights that a thread is to have.
@@ -20,52 +20,53 @@ pub(super) struct RightsRequest {
     pub(super) kept: AtomicU64,
     pub(super) user: AtomicU32,
     pub(super) group: AtomicU32,
-    /// Number of handlers at work; with [`CLOSED_BIT`] new handlers have nothing to do.
+    /// Number of signal handlers that run now. If [`CLOSED_BIT`] is set, handlers that begin do nothing.
     pub(super) handlers: AtomicU64,
 }
 
 const CLOSED_BIT: u64 = 1 << 63;
 
 impl RightsRequest {
-    /// Enters a handler. Returns true if it has anything to do. Its calls are over when it [leaves](Self::leave_handler). Async-signal-safe.
+    /// Counts a handler that begins. Returns true if the handler is to drop rights; it makes its system calls
+    /// before it [leaves](Self::leave_handler). Async-signal-safe.
     pub(super) fn enter_handler(&self) -> bool {
-        // Counting and checking are one operation: no thread can close between them and miss this handler.
+        // Counting and checking are one operation: no thread can close the request between them and miss this handler.
         self.handlers.fetch_add(1, Ordering::Relaxed) & CLOSED_BIT == 0
     }
 
-    /// Leaves a handler. Async-signal-safe.
+    /// Counts a handler as ended. Async-signal-safe.
     pub(super) fn leave_handler(&self) {
         self.handlers.fetch_add(u64::MAX, Ordering::Release);
     }
 
-    /// Leaves no work for handlers that begin from now on. A slow thread has received several signals and
-    /// handles the remaining ones later: its calls would then meet the filter, which kills.
+    /// Makes handlers that begin from now on do nothing. A slow thread may handle some of its signals later, when the
+    /// seccomp filter is in force: the handler's system calls would then end the process.
     pub(super) fn close_handlers(&self) {
         self.handlers.fetch_add(CLOSED_BIT, Ordering::Relaxed);
     }
 
-    /// Gives handlers something to do again, if it was closed.
+    /// Lets handlers drop rights again, if the request was closed.
     pub(super) fn open_handlers(&self) {
         if self.handlers.load(Ordering::Relaxed) & CLOSED_BIT != 0 {
             self.handlers.fetch_add(CLOSED_BIT, Ordering::Relaxed);
         }
     }
 
-    /// Returns true if every handler that had something to do has made its calls. Handlers that begin after it is closed make none.
+    /// Returns true if the request is closed and no handler runs: all system calls of the handlers are over.
     pub(super) fn are_handlers_done(&self) -> bool {
         self.handlers.load(Ordering::Acquire) == CLOSED_BIT
     }
 
-    /// Publishes a request. A thread may handle the signal of an earlier request while this one is written. It sees new
-    /// capabilities only with the new user, and the new user only with its group: a thread that gave up `CAP_SETUID` first could
-    /// never become the user.
+    /// Publishes a request. A thread may handle the signal of an earlier request while this one is written. The thread
+    /// sees the new capabilities only with the new user, and the new user only with its group: a thread that gave up
+    /// `CAP_SETUID` first could never become the user.
     pub(super) fn publish_rights(&self, wanted: WantedRights) {
         self.group.store(wanted.group, Ordering::Relaxed);
         self.user.store(wanted.user, Ordering::Release);
         self.kept.store(wanted.kept, Ordering::Release);
     }
 
-    /// Reads in the opposite order of [`Self::publish_rights`]. Async-signal-safe.
+    /// Reads the request, in the opposite order of [`Self::publish_rights`]. Async-signal-safe.
     pub(super) fn read_rights(&self) -> WantedRights {
         let kept = self.kept.load(Ordering::Acquire);
         let user = self.user.load(Ordering::Acquire);

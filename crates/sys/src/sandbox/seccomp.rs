@@ -31,7 +31,7 @@ const AUDIT_ARCHITECTURE: Option<u32> = None;
 const CALL_NUMBER_OFFSET: u32 = 0;
 const ARCHITECTURE_OFFSET: u32 = 4;
 const ARGUMENTS_OFFSET: u32 = 16;
-/// Numbers from here on are of the x32 interface.
+/// Numbers of system calls from here on belong to the x32 interface.
 const X32_CALL_BIT: u32 = 0x4000_0000;
 
 const ALLOW_CALL: u32 = libc::SECCOMP_RET_ALLOW;
@@ -61,12 +61,13 @@ const fn refusal_action(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
 }
 
-/// Ends the process by its [handler](trap), which receives the class.
+/// Decision that makes the kernel run the [handler](trap), which ends the process. The handler receives the
+/// number of the class.
 const fn trap_action_of(class: ThreadClass) -> u32 {
     libc::SECCOMP_RET_TRAP | class.filter_number() as u32
 }
 
-/// Returns the reason why this machine has no filters, if it has none.
+/// Returns the reason why seccomp filters cannot be used here; `None` if they can.
 pub(super) fn find_missing_protection() -> Option<MissingProtection> {
     let found = if AUDIT_ARCHITECTURE.is_none() {
         format!("packetrig has no list of system calls for {}", std::env::consts::ARCH)
@@ -131,7 +132,7 @@ fn assemble_filter(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno>
     let list = class.syscalls();
     let mut program = vec![
         statement(LOAD_WORD, ARCHITECTURE_OFFSET),
-        // The lists would mean other calls with the numbers of another architecture.
+        // On another architecture, the numbers in the lists would mean other calls.
         SeccompInstruction { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: AUDIT_ARCHITECTURE.unwrap_or(0) },
         statement(RETURN, KILL_PROCESS),
         statement(LOAD_WORD, CALL_NUMBER_OFFSET),
@@ -203,7 +204,7 @@ fn rule_body(rule: SyscallRule) -> Vec<SeccompInstruction> {
     }
 }
 
-/// The number of a call as filters see it. All of them fit.
+/// Converts the number of a call to the type that filters compare. All numbers fit.
 fn syscall_number(call: libc::c_long) -> u32 {
     u32::try_from(call).unwrap_or(NO_CALL)
 }

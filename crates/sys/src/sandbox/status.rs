@@ -7,18 +7,18 @@ pub struct ThreadStatus {
     pub thread: u32,
     pub name: String,
     pub user: u32,
-    /// Real, effective and saved group, and that for files.
+    /// Real, effective, saved and file-system group.
     pub own_groups: Vec<u32>,
     pub groups: Vec<u32>,
-    /// Capabilities it can use now.
+    /// Capabilities that the thread can use now.
     pub effective: u64,
-    /// Capabilities it can make usable.
+    /// Capabilities that the thread can make effective.
     pub permitted: u64,
-    /// Capabilities that a program which it starts keeps.
+    /// Capabilities that a program keeps when the thread starts it.
     pub ambient: u64,
-    /// Capabilities that it can gain at most.
+    /// Upper limit for capabilities that the thread can gain by starting a program.
     pub bounding: u64,
-    /// It can gain no privilege by starting a program.
+    /// The thread can gain no privilege by starting a program.
     pub no_new_privs: bool,
     /// A seccomp filter is in force.
     pub is_filtered: bool,
@@ -26,12 +26,12 @@ pub struct ThreadStatus {
     pub filters: Option<u32>,
 }
 
-/// The threads that a process has now, the first one first.
+/// Reads the status of every thread of a process, in order of the thread numbers.
 pub fn read_thread_statuses(process: u32) -> io::Result<Vec<ThreadStatus>> {
     let directory = format!("/proc/{process}/task");
     let mut threads = Vec::new();
     for entry in std::fs::read_dir(&directory)? {
-        // A thread that ends meanwhile does not count.
+        // A thread that ends in the meantime is left out.
         let Ok(text) = std::fs::read_to_string(entry?.path().join("status")) else { continue };
         threads.extend(parse_thread_status(&text));
     }

@@ -11,19 +11,20 @@ use libc::c_long;
 /// Threads that need the same system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadClass {
-    /// Reads foreign bytes from sockets, rings and files; opens ordinary sockets, and files where Landlock lets it.
+    /// Reads untrusted bytes from sockets, rings and files; opens ordinary sockets, and files that Landlock allows.
     Parser,
     /// Also uses BPF programs that are loaded already, and their maps.
     MapReader,
     /// Also opens rings, changes interfaces, loads BPF programs and enters network namespaces.
     Rig,
-    /// A foreign program that reads foreign bytes, such as the message server. It starts with the filter in
-    /// place. Its other calls are refused and not deadly: a new version may try a call that it does not need.
+    /// A program of another project that reads untrusted bytes, such as the message server. It starts with the
+    /// filter in place. Calls outside its list are refused but do not end it: a new version may try a call that
+    /// it does not need.
     ForeignServer,
 }
 
 impl ThreadClass {
-    /// Number for the data of a filter's decision, which are 16 bits.
+    /// Number of the class, for the 16 bits of data in a filter's decision.
     pub(super) const fn filter_number(self) -> u16 {
         match self {
             Self::Parser => 1,
@@ -33,7 +34,7 @@ impl ThreadClass {
         }
     }
 
-    /// Name in the documentation. Async-signal-safe.
+    /// Name of the class with this number, as in the documentation. Async-signal-safe.
     pub(super) const fn name_of_number(number: i32) -> &'static str {
         match number {
             1 => "parser",
@@ -78,7 +79,7 @@ pub(super) enum SyscallRule {
 pub(super) struct SyscallList {
     /// Allowed calls in the order of lookup: the frequent ones come first.
     pub(super) allowed: Vec<(c_long, SyscallRule)>,
-    /// Calls that no code of this program makes, and an intruder would: the process ends.
+    /// Calls that no code of packetrig makes, but an intruder would. They end the process.
     pub(super) deadly: Vec<c_long>,
 }
 
@@ -96,6 +97,6 @@ impl ThreadClass {
 }
 
 pub(super) const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
-/// Flags of calls that may make a file: calls that only open a file have no mode.
+/// Flags of calls that may make a file. Calls without these flags only open a file, so their mode has no meaning.
 pub(super) const FILE_CREATION_FLAGS: u32 =
     (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();

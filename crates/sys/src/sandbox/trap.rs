@@ -1,4 +1,4 @@
-//! The end of a process that makes a deadly system call: it says which call, and dies by SIGSYS.
+//! Ends a process that makes a deadly system call: the process reports which call it was, and dies by SIGSYS.
 //!
 //! The filter does not kill the process itself, because a killed process reports nothing. It refuses the call
 //! and makes the kernel run a handler. The process cannot avoid its end:
@@ -136,7 +136,8 @@ impl TrapMessageLine {
         // Standard error is no socket. SAFETY: the kernel writes only into the descriptor's state.
         let ready = unsafe { libc::poll(&raw mut waiting, 1, 0) };
         if ready == 1 && waiting.revents & libc::POLLOUT != 0 {
-            // SAFETY: as with `send`. A pipe that has room has room for a line as short as this one.
+            // SAFETY: as with `send`. A pipe that is ready for writing has space for a line of
+            // this length (pipe(7): PIPE_BUF).
             unsafe { libc::write(libc::STDERR_FILENO, bytes, length) };
         }
     }

@@ -13,7 +13,7 @@ pub struct ProcessUser {
     pub uid: u32,
     /// The user's primary group.
     pub gid: u32,
-    /// Name, or the number where there is none.
+    /// Name of the user; the number as text if /etc/passwd has no name for it.
     pub name: String,
 }
 
@@ -31,7 +31,7 @@ pub enum UserError {
 }
 
 impl ProcessUser {
-    /// The user of that name or number.
+    /// Finds the user of that name or number. A number that is not in /etc/passwd gets the group of the same number.
     pub fn find_by_name(name: &str) -> Result<Self, UserError> {
         let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
         let user = find_user_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
@@ -74,7 +74,7 @@ fn find_user_in(users: &str, name: &str) -> Option<ProcessUser> {
     let number: Option<u32> = name.parse().ok();
     let mut listed = users.lines().filter_map(parse_user_line);
     let found = listed.find(|user| user.name == name || Some(user.uid) == number);
-    // A number without a name is a user all the same.
+    // A number that is not in /etc/passwd is a valid user, too.
     found.or_else(|| number.map(|uid| ProcessUser { uid, gid: uid, name: name.to_owned() }))
 }
 

@@ -1,7 +1,7 @@
 //! Stamps of a network card on frames that it sends: off until a program asks for them.
 //!
-//! Invariant: dropping a [`CardStamping`] leaves the card as it was before; a card that already stamped for
-//! another program continues to do so. Only if the driver does not report the mode, it is taken to have been off.
+//! Invariant: dropping a [`CardStamping`] leaves the card as it was before; a card that already stamped for another
+//! program continues to do so. If the driver does not report its mode, dropping switches stamping off.
 
 use crate::Error;
 use crate::error::ignore_failure;

@@ -37,7 +37,8 @@ impl ControlledMessage {
         Self { name, control: [0; CONTROL_BUFFER_WORDS] }
     }
 
-    /// Takes one message; `None` when there is none.
+    /// Receives one message into `buffer` and returns its length. `None` if no message waits, a signal came, or ICMP
+    /// has reported an error.
     pub(crate) fn receive_from(
         &mut self,
         socket: &impl AsFd,
@@ -68,12 +69,12 @@ impl ControlledMessage {
         Ok(Some(length))
     }
 
-    /// The sender's address.
+    /// The sender's address of the last received message.
     pub(crate) const fn sender_address(&self) -> &libc::sockaddr_storage {
         &self.name
     }
 
-    /// The control messages that came with it.
+    /// The control messages that came with the last received message.
     pub(crate) fn control_messages(&self) -> ControlMessages<'_> {
         let start = self.control.as_ptr().cast::<u8>();
         // SAFETY: the array is live and has this length, and every bit pattern is a valid byte.
@@ -155,7 +156,8 @@ impl ControlMessage<'_> {
         carries.then(|| u8::try_from(number).ok())?
     }
 
-    /// The `index`th time it holds, two numbers of 64 bits; zero is none.
+    /// Reads the time with this index: seconds and nanoseconds, of 64 bits each. `None` if the time is zero, which
+    /// means that there is none.
     fn time_at(self, index: usize) -> Option<u64> {
         let time = self.data.get(index * 16..)?;
         let seconds = u64::try_from(i64::from_ne_bytes(*time.first_chunk()?)).ok()?;

@@ -14,7 +14,7 @@ const CODE_MISSED: u8 = 2;
 pub enum PacketSendStage {
     /// Entered the queueing discipline.
     Queued,
-    /// Handed to the driver, or sent onto the wire by the device's clock.
+    /// Handed to the driver (software stamp), or sent onto the wire (stamp of the device).
     Sent,
 }
 
@@ -28,14 +28,14 @@ pub enum KernelReport {
         stage: PacketSendStage,
         stamps: PacketStamps,
     },
-    /// The packet was dropped because its release time was past.
+    /// The packet was dropped because its release time passed while it was queued.
     Missed {
-        /// The release time it was given.
+        /// The release time of the packet.
         at_ns: u64,
     },
-    /// The packet was dropped because its release time could not be kept.
+    /// The queueing discipline refused the packet, because its release time or clock was invalid.
     Invalid {
-        /// The release time it was given.
+        /// The release time of the packet.
         at_ns: u64,
     },
     /// Another report, with the numbers of `sock_extended_err`.

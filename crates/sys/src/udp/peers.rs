@@ -1,4 +1,4 @@
-//! A UDP socket for small datagrams between a few known hosts, by unicast or multicast.
+//! A UDP socket for small datagrams between a few hosts, by unicast or multicast.
 //!
 //! [`PeerSocket`] owns its socket.
 
@@ -47,7 +47,7 @@ impl PeerSocket {
         Ok(Self { socket })
     }
 
-    /// Address that it is bound to.
+    /// Address to which the socket is bound.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         let address = rustix::net::getsockname(&self.socket).and_then(SocketAddr::try_from);
         address.map_err(call_error("getsockname", "a UDP socket"))
@@ -63,7 +63,7 @@ impl PeerSocket {
         }
     }
 
-    /// Takes a datagram that waits in the socket; a datagram longer than the buffer is truncated.
+    /// Receives a datagram that waits in the socket; a datagram longer than the buffer is truncated.
     /// `None`: no datagram waits.
     pub fn receive_datagram(&self, buffer: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, Error> {
         loop {
@@ -108,7 +108,7 @@ fn interface_index(socket: &OwnedFd, name: &str) -> Result<u32, Error> {
     })
 }
 
-/// Receives from a group and sends to groups, both through one interface.
+/// Joins a multicast group, and makes the socket send multicast through the same interface.
 fn join_group(socket: &OwnedFd, group: IpAddr, local: IpAddr, index: u32) -> rustix::io::Result<()> {
     match (group, local) {
         (IpAddr::V4(group), IpAddr::V4(local)) => {

@@ -1,8 +1,8 @@
 //! Datagrams with the time at which the kernel received them, for the comparison of clocks.
 //!
-//! [`StampedSocket`] owns its socket. The kernel stamps with `CLOCK_REALTIME`; a reading of both clocks right
-//! after fetching converts the stamp. The result is checked against the monotonic clock: if a step of the wall
-//! clock has spoilt a stamp, the time of fetching replaces it, and the datagram is marked.
+//! [`StampedSocket`] owns its socket. The kernel stamps datagrams with `CLOCK_REALTIME`. Right after a datagram is
+//! fetched, both clocks are read to convert its stamp to the monotonic clock. If the result is impossible, because the
+//! wall clock was set in the meantime, the time of fetching replaces the stamp, and the datagram is marked.
 
 use crate::clock::{duration_to_timespec, measure_realtime_offset, monotonic_ns};
 use crate::packet::socket::length_of;
@@ -12,15 +12,15 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// A datagram that was taken in.
+/// A received datagram, with its time of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrivedDatagram {
-    /// Bytes of the datagram; bytes that did not fit are cut off.
+    /// Length in bytes. A datagram longer than the buffer is truncated.
     pub length: usize,
     pub from: SocketAddr,
     /// Time of arrival, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
-    /// Largest error of that time.
+    /// Largest possible error of `at_ns`.
     pub bound_ns: u64,
     /// The kernel stamped the datagram; otherwise the time is that of fetching it.
     pub by_kernel: bool,
@@ -29,7 +29,7 @@ pub struct ArrivedDatagram {
 #[derive(Debug)]
 pub struct StampedSocket {
     socket: UdpSocket,
-    /// Time when the socket was last found empty, or was opened. The next datagram arrives later than that.
+    /// Time when the socket was last found empty, or was opened. The next datagram arrived after this time.
     empty_at: u64,
 }
 
@@ -58,12 +58,12 @@ impl StampedSocket {
         Ok(Self { socket, empty_at })
     }
 
-    /// Address that it is bound to.
+    /// Address to which the socket is bound.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         self.socket.local_addr().map_err(|error| Error::from_call("getsockname", "a UDP socket", error))
     }
 
-    /// Sends a datagram; returns the monotonic time just before.
+    /// Sends a datagram; returns the time just before the call, in nanoseconds of the monotonic clock.
     pub fn send_datagram(&self, bytes: &[u8], to: SocketAddr) -> Result<u64, Error> {
         let before = monotonic_ns();
         self.socket.send_to(bytes, to).map_err(|error| Error::from_call("sendto", to.to_string(), error))?;

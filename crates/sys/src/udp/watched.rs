@@ -46,12 +46,12 @@ impl WatchedSocket {
         Ok(Self { socket, sent: 0 })
     }
 
-    /// Address that it is bound to.
+    /// Address to which the socket is bound.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         self.socket.local_addr().map_err(|error| Error::from_call("getsockname", "a UDP socket", error))
     }
 
-    /// Waits for a datagram or for a report about one that was sent, for `within_ns` at most.
+    /// Waits for a datagram, or for a report about a sent datagram, for at most `within_ns`.
     pub fn wait_for_event(&self, within_ns: u64) -> Result<(), Error> {
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&clock::to_timespec(within_ns))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -59,12 +59,13 @@ impl WatchedSocket {
         }
     }
 
-    /// Takes a datagram that waits in the socket.
+    /// Receives a datagram that waits in the socket; `None` if none waits.
     pub fn receive_datagram(&self, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
         stamping::receive_packet(&self.socket, buffer)
     }
 
-    /// Sends a datagram; returns its number, which [`Self::drain_reports`] names. `None`: the kernel did not take it.
+    /// Sends a datagram; returns the number that the reports of [`Self::drain_reports`] have for it. `None` if the
+    /// kernel refused the datagram.
     pub fn send_datagram(&mut self, bytes: &[u8], to: SocketAddr) -> Option<u32> {
         self.socket.send_to(bytes, to).ok()?;
         let number = self.sent;
@@ -72,7 +73,7 @@ impl WatchedSocket {
         Some(number)
     }
 
-    /// Gives the kernel's reports on sent datagrams to `take`.
+    /// Calls `take` with the kernel's reports on sent datagrams. Returns how many reports there were.
     pub fn drain_reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::drain_reports(&self.socket, take)
     }

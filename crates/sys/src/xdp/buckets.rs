@@ -1,4 +1,5 @@
-//! The histogram that `bpf/send.bpf.c` keeps: eight buckets in each octave, so a value is known to within an eighth.
+//! Buckets of the histograms of `bpf/send.bpf.c`: eight between one power of two and the next, so a value is known
+//! to within an eighth.
 
 pub const BUCKET_COUNT: usize = crate::layout::send::BUCKETS;
 

@@ -1,19 +1,19 @@
-//! Headers in place of frames: for plain frames the program puts only the fields that identify a flow into
-//! the rings; for all other frames it puts the beginning of the frame.
+//! Delivers headers instead of frames. If the program can read the headers of a frame, it puts only the fields that
+//! identify a flow into the rings; otherwise it puts the beginning of the frame there.
 //!
-//! `flow::parse::unified` reads the records; here they are bytes.
+//! `flow::parse::unified` interprets the records; for this module they are bytes.
 
 use super::METER_PROGRAM;
 use super::ring::{self, InterfaceRings, XdpFrame};
-use super::rx::{self, FilterMaker, FramesPassedToStack, LoadedProgram, XdpRx, XdpRxOptions};
+use super::rx::{self, FilterProgramBuilder, FramesPassedToStack, LoadedProgram, XdpRx, XdpRxOptions};
 use crate::bpf::BpfProgram;
 use crate::netns::NetNs;
 use crate::{Error, clock};
 
-/// Bytes of a frame that are kept when the program does not read its headers: enough for several stacked headers.
-pub const KEPT_FRAME_BYTES: u32 = 192;
+/// Bytes of a frame that are kept if the program cannot read its headers: enough for several stacked headers.
+pub const UNPARSED_FRAME_BYTES: u32 = 192;
 
-/// Rings of an interface that hold headers.
+/// The meter program on an interface, with rings that hold the headers of frames.
 #[derive(Debug)]
 pub struct XdpMeter {
     rx: XdpRx,
@@ -27,7 +27,7 @@ impl XdpMeter {
         index: u32,
         object: &str,
         options: XdpRxOptions,
-        filter: Option<FilterMaker<'_>>,
+        filter: Option<FilterProgramBuilder<'_>>,
     ) -> Result<Self, Error> {
         let rx = XdpRx::open_with_program(&METER_PROGRAM, netns, index, object, options, filter)?;
         Ok(Self { rx })
@@ -44,23 +44,23 @@ impl XdpMeter {
         self.rx.stop_intake()
     }
 
-    /// Number of frames so far that found their ring full.
+    /// Number of frames that were dropped so far because their ring was full.
     pub fn dropped_frames(&self) -> u64 {
         self.rx.dropped_frames()
     }
 }
 
-/// The program on no interface, for tests and measurements.
+/// The meter program without an interface, for tests and measurements.
 #[derive(Debug)]
-pub struct UnattachedProgram {
+pub struct UnattachedMeterProgram {
     program: BpfProgram,
     rings: InterfaceRings,
 }
 
-impl UnattachedProgram {
+impl UnattachedMeterProgram {
     pub fn load_meter_program() -> Result<Self, Error> {
         let options =
-            XdpRxOptions { native: true, snap: KEPT_FRAME_BYTES, pass: FramesPassedToStack::Nothing };
+            XdpRxOptions { native: true, snap: UNPARSED_FRAME_BYTES, pass: FramesPassedToStack::Nothing };
         let LoadedProgram { program, rings } = rx::load_program_with_rings(&METER_PROGRAM, options)?;
         Ok(Self { program, rings })
     }
@@ -68,15 +68,17 @@ impl UnattachedProgram {
     /// Runs the program once on a frame of at least 14 bytes, and returns the record that it put into a ring.
     pub fn run_on_frame(&mut self, frame: &[u8], sink: &mut dyn FnMut(XdpFrame<'_>)) -> Result<(), Error> {
         self.program.run_program_once(frame)?;
-        // The time is a later one, because a fresh record would be held back.
+        // The time passed here is later than now, because a record that is too young would not be delivered.
         self.rings.receive_frames(1, clock::monotonic_ns().saturating_add(ring::MIN_FRAME_AGE_NS), sink);
         Ok(())
     }
 
-    /// Measures the program's time for a frame like this, in ns: the mean of as many frames as a ring holds.
+    /// Measures the program's mean time for this frame, in ns. The program runs as many times as there is space for
+    /// records in a ring.
     pub fn time_per_frame(&mut self, frame: &[u8]) -> Result<u32, Error> {
         // More frames would find the ring full, and the time of a drop would be measured.
-        let time = self.program.measure_run_time_ns(frame, ring::frames_per_ring(KEPT_FRAME_BYTES as usize));
+        let time =
+            self.program.measure_run_time_ns(frame, ring::frames_per_ring(UNPARSED_FRAME_BYTES as usize));
         // Empties the ring for the next measurement.
         self.rings.receive_frames(usize::MAX, u64::MAX, &mut |_| ());
         time

@@ -1,7 +1,8 @@
 //! The rings that programs fill: one per processor, mapped here and read in the order of time.
 //!
-//! The records of several processors are given in the order of their times. A processor may have taken a time and not
-//! yet written its record; so when more than one is at work, records younger than [`MIN_FRAME_AGE_NS`] wait for the next call.
+//! The records of several processors are delivered in the order of their times. A processor reads the clock before it
+//! writes the record. So if more than one processor has written records, those younger than [`MIN_FRAME_AGE_NS`] wait
+//! for the next call.
 //!
 //! Invariant: bytes of a record are read only between the reader's and the writer's counter.
 
@@ -12,9 +13,9 @@ use crate::layout::rings::ring::{DROPPED, READ};
 use crate::layout::rings::{self as layout, record};
 use std::sync::atomic::Ordering;
 
-/// The longest frame that is kept whole.
+/// Maximum length of a frame that is not truncated, in bytes.
 pub const MAX_WHOLE_FRAME_BYTES: u32 = layout::LONGEST;
-/// Minimum age of a frame before it is given out, when several processors receive.
+/// Minimum age of a frame before it is delivered, if several processors receive frames.
 pub const MIN_FRAME_AGE_NS: u64 = 100_000;
 
 pub(super) use crate::layout::rings::record::SIZE as HEAD;
@@ -31,22 +32,23 @@ pub struct XdpFrame<'a> {
     pub full_len: usize,
     /// Time of arrival, in ns of the monotonic clock.
     pub monotonic_ns: u64,
-    /// This is the header that the program in [`meter`](super::meter) read of a frame, and not the frame.
+    /// True if `bytes` is the record that the program in [`meter`](super::meter) made of the frame's header,
+    /// and not the frame.
     pub is_header: bool,
 }
 
-/// Number of frames of a length that fit a ring.
+/// Number of frames of `len` bytes for which a ring has space.
 #[expect(clippy::cast_possible_truncation, reason = "a ring has 16 MiB")]
 pub(super) const fn frames_per_ring(len: usize) -> u32 {
     (RING_BYTES / (HEAD + len.next_multiple_of(8))) as u32
 }
 
-/// A ring as its reader sees it.
+/// Position of the reader in a ring, and the writer's counter when it was last read.
 #[derive(Clone, Copy, Debug, Default)]
 struct RingCursor {
     read: u64,
     written: u64,
-    /// Arrival of its next frame.
+    /// Time of arrival of the next frame to read.
     next: u64,
 }
 
@@ -70,7 +72,7 @@ impl InterfaceRings {
         sink: &mut dyn FnMut(XdpFrame<'_>),
     ) -> usize {
         let used = self.refresh_written_counters();
-        // A single ring is in order by itself, so its records need not settle.
+        // The records of a single ring are in order, so they need not wait.
         let settled = if used > 1 { now.saturating_sub(MIN_FRAME_AGE_NS) } else { u64::MAX };
         let mut given = 0;
         while given < most {
@@ -90,7 +92,7 @@ impl InterfaceRings {
     fn refresh_written_counters(&mut self) -> usize {
         let mut used = 0;
         for ring in 0..self.cursors.len() {
-            // Acquire: a record is whole once the counter has passed it.
+            // Acquire: all records up to the counter are complete.
             let written = self.area.atomic_u64(ring * VALUE + WRITTEN).load(Ordering::Acquire);
             used += usize::from(written > 0);
             self.cursors[ring].written = written;
@@ -147,7 +149,7 @@ impl InterfaceRings {
         given
     }
 
-    /// Number of frames that found their ring full.
+    /// Number of frames that were dropped because their ring was full.
     pub(super) fn dropped_frames(&self) -> u64 {
         (0..self.cursors.len())
             .map(|ring| self.area.atomic_u64(ring * VALUE + DROPPED).load(Ordering::Relaxed))

@@ -21,7 +21,7 @@ pub struct XdpRxOptions {
     pub native: bool,
     /// Maximum number of bytes of a frame to keep.
     pub snap: u32,
-    /// Frames that continue to the kernel's stack afterwards; all other frames end here.
+    /// Frames that continue to the kernel's stack afterwards; all other frames are dropped after they were recorded.
     pub pass: FramesPassedToStack,
 }
 
@@ -36,15 +36,15 @@ pub enum FramesPassedToStack {
 
 /// Builds the filter program that runs first: it continues with the first slice of instructions for wanted
 /// frames, and with the second for all others. Both use R6 as the context.
-pub type FilterMaker<'a> = &'a dyn Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction>;
+pub type FilterProgramBuilder<'a> = &'a dyn Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction>;
 
-/// Rings of an interface.
+/// A receive program that is attached to an interface, with its rings.
 #[derive(Debug)]
 pub struct XdpRx {
     // The first field is dropped first: the program is detached before its maps go.
     attachment: BpfAttachment,
     program: BpfProgram,
-    /// Holds the program that a filter calls. The kernel empties a table of programs when no process holds it.
+    /// Table with the program that a filter calls. The kernel empties a table of programs when no process holds it.
     behind: Option<BpfMap>,
     /// Replaces the running program when the intake stops. It is loaded before, because loading takes rights that may have been
     /// given up by then.
@@ -60,7 +60,7 @@ impl XdpRx {
         index: u32,
         object: &str,
         options: XdpRxOptions,
-        filter: Option<FilterMaker<'_>>,
+        filter: Option<FilterProgramBuilder<'_>>,
     ) -> Result<Self, Error> {
         Self::open_with_program(&RECEIVE_PROGRAM, netns, index, object, options, filter)
     }
@@ -72,7 +72,7 @@ impl XdpRx {
         index: u32,
         object: &str,
         options: XdpRxOptions,
-        filter: Option<FilterMaker<'_>>,
+        filter: Option<FilterProgramBuilder<'_>>,
     ) -> Result<Self, Error> {
         let LoadedProgram { program, rings } = load_program_with_rings(code, options)?;
         let in_front =
@@ -84,7 +84,7 @@ impl XdpRx {
     }
 
     /// From now on, receives only frames that pass `filter`; other frames continue to the kernel's stack.
-    pub fn narrow_to_filter(&mut self, filter: FilterMaker<'_>) -> Result<(), Error> {
+    pub fn narrow_to_filter(&mut self, filter: FilterProgramBuilder<'_>) -> Result<(), Error> {
         let in_front = FrontFilterProgram::load_filter_in_front(&self.program, filter)?;
         self.attachment.replace_program(&in_front.filter)?;
         self.behind = Some(in_front.table);
@@ -96,8 +96,8 @@ impl XdpRx {
         self.attachment.replace_program(&self.shut)
     }
 
-    /// Measures the program's time for a frame like this, in ns, outside any interface: the mean of as many frames as a
-    /// ring holds.
+    /// Measures the program's mean time for this frame, in ns, without an interface. The program runs as many times as
+    /// there is space for frames in a ring.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
         let options =
             XdpRxOptions { native: true, snap: MAX_WHOLE_FRAME_BYTES, pass: FramesPassedToStack::Nothing };
@@ -111,20 +111,20 @@ impl XdpRx {
         self.rings.receive_frames(most, clock::monotonic_ns(), sink)
     }
 
-    /// Number of frames so far that found their ring full.
+    /// Number of frames that were dropped so far because their ring was full.
     pub fn dropped_frames(&self) -> u64 {
         self.rings.dropped_frames()
     }
 }
 
-/// A program that calls another for the frames it wants, and the table through which it does.
+/// A filter program that calls another program for the wanted frames, and the table with that program.
 struct FrontFilterProgram {
     filter: BpfProgram,
     table: BpfMap,
 }
 
 impl FrontFilterProgram {
-    fn load_filter_in_front(program: &BpfProgram, filter: FilterMaker<'_>) -> Result<Self, Error> {
+    fn load_filter_in_front(program: &BpfProgram, filter: FilterProgramBuilder<'_>) -> Result<Self, Error> {
         let table = BpfMap::create_zeroed("behind", MapKind::Programs, 4, 1)?;
         table.set_program(0, program)?;
         // r1 = context; r2 = table (two instructions); r3 = 0; call bpf_tail_call; then, if that failed, pass.
@@ -141,12 +141,12 @@ pub(super) struct LoadedProgram {
     pub(super) rings: InterfaceRings,
 }
 
-/// Loads a program with its rings, empty.
+/// Loads a program with new, empty rings.
 pub(super) fn load_program_with_rings(
     code: &BpfObject<'_>,
     options: XdpRxOptions,
 ) -> Result<LoadedProgram, Error> {
-    let processors = sched::possible_cpu_count();
+    let processors = sched::read_possible_cpu_count();
     let rings = BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, processors)?;
     let settings_map = BpfMap::create_zeroed("settings", MapKind::Array, settings::SIZE, 1)?;
     let answer = match options.pass {

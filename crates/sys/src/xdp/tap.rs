@@ -1,4 +1,5 @@
-//! Frames that arrive at one interface leave at another, in the driver, and copies of them leave at further ones: `bpf/tap.bpf.c`.
+//! Forwards frames between two interfaces in their drivers, and sends copies to further interfaces. The
+//! programs are in `bpf/tap.bpf.c`.
 //!
 //! ```text
 //!  side 0 -> program -> side 1        and the same back, with maps of its own
@@ -8,16 +9,16 @@
 //! A [`TapForwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless its attachments
 //! were pinned: then the forwarding continues without any process, and [`PinnedForwarding`] finds it by its directory.
 //!
-//! Invariant: all counts are in one map, the [`TapCounts`], which anyone who finds it can read.
+//! Invariant: all counts are in one map, the [`TapCounts`], which every process that finds its pin can read.
 
 mod counters;
 mod watch;
 
-pub use counters::{DriverHandoverCounts, FailedCounts, InboundCounts, OutboundCounts, TapCounts};
+pub use counters::{DriverSendCounts, FailedCounts, InboundCounts, OutboundCounts, TapCounts};
 
 use super::TAP_PROGRAM;
 use super::ring::{InterfaceRings, VALUE, XdpFrame};
-use super::rx::{FilterMaker, MAX_WHOLE_FRAME_BYTES};
+use super::rx::{FilterProgramBuilder, MAX_WHOLE_FRAME_BYTES};
 use crate::bpf::{AttachPoint, BpfAttachment, BpfInstruction, BpfMap, BpfProgram, MapKind, pin};
 use crate::error::ignore_failure;
 use crate::layout::tap::orders as fields;
@@ -29,20 +30,20 @@ use std::path::{Path, PathBuf};
 use watch::RedirectWatch;
 
 pub const MAX_MIRRORS: usize = crate::layout::tap::MIRRORS;
-/// The longest frame that is copied, without FCS; `MAX_COPY_BYTES` of the program.
+/// The longest frame that is copied, without FCS; `LONGEST_COPY` of the BPF program.
 pub const MAX_COPY_BYTES: u32 = 3500;
 /// Size of `struct orders`.
 const ORDERS_BYTES: usize = 104;
-/// The distance between TAI and the time since 1970 is a whole number of these.
+/// TAI and the time since 1970 differ by a whole number of seconds.
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// An interface that copies go to.
+/// An interface to which copies of frames are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorTarget {
     pub index: u32,
-    /// New destination address of copies.
+    /// New destination address of the copies; `None` leaves the address as it is.
     pub to: Option<Mac>,
-    /// Longest copy that it takes, in bytes.
+    /// Longest copy that the interface accepts, in bytes.
     pub longest: u32,
 }
 
@@ -50,15 +51,15 @@ pub struct MirrorTarget {
 pub struct TapForwardingRules {
     /// The interfaces between which frames are passed.
     pub sides: [u32; 2],
-    /// Run in the drivers; otherwise in the kernel's generic path, where copies cannot be made.
+    /// Run the programs in the drivers; otherwise in the kernel's generic path, where copies cannot be made.
     pub native: bool,
     /// Targets of the copies; [`MAX_MIRRORS`] at most.
     pub mirrors: Vec<MirrorTarget>,
-    /// Bytes of a frame that a copy keeps.
+    /// Maximum number of bytes of a frame that are copied.
     pub snap: u32,
     /// Copies carry a trailer.
     pub trailer: bool,
-    /// Bytes of a frame that the rings get, if there are to be rings.
+    /// Maximum number of bytes of a frame that are put into the rings; `None` for no rings.
     pub capture: Option<u32>,
 }
 
@@ -73,7 +74,7 @@ pub struct TapForwarding {
     rings: Option<[TapRings; 2]>,
 }
 
-/// Frames of one direction for this process.
+/// Rings with the frames of one direction, for this process to read.
 #[derive(Debug)]
 pub struct TapRings {
     rings: InterfaceRings,
@@ -85,7 +86,7 @@ impl TapRings {
         self.rings.receive_frames(most, clock::monotonic_ns(), sink)
     }
 
-    /// Number of frames so far that found their ring full.
+    /// Number of frames that were dropped so far because their ring was full.
     pub fn dropped_frames(&self) -> u64 {
         self.rings.dropped_frames()
     }
@@ -97,11 +98,11 @@ impl TapForwarding {
         netns: &NetNs,
         orders: &TapForwardingRules,
         names: [&str; 2],
-        filter: Option<FilterMaker<'_>>,
+        filter: Option<FilterProgramBuilder<'_>>,
     ) -> Result<Self, Error> {
         let counts = TapCounts::create_map()?;
         let numbers = BpfMap::create_zeroed("numbers", MapKind::Array, 64, 2)?;
-        // The watch begins before the first frame, so that it sees each frame that is handed over or refused.
+        // The watch begins before the first frame, so that it counts every frame that a driver takes or refuses.
         let watch = RedirectWatch::begin_watch(netns, orders, &counts);
         let mut forwarding = Self { attachments: Vec::new(), watch, counts, behind: Vec::new(), rings: None };
         let mut first = Vec::new();
@@ -122,7 +123,7 @@ impl TapForwarding {
         Ok(forwarding)
     }
 
-    /// The rings of both directions, if they were requested.
+    /// Returns the rings of both directions, if they were requested and not taken before.
     pub fn take_rings(&mut self) -> Option<[TapRings; 2]> {
         self.rings.take()
     }
@@ -158,14 +159,14 @@ impl TapForwarding {
     /// Ends the forwarding, even if it is pinned; the counters stay readable.
     pub fn end_forwarding(&mut self) {
         for attachment in self.attachments.drain(..) {
-            // An interface that has gone has taken the program with it.
+            // If the interface is gone, its program is gone, too.
             ignore_failure(attachment.detach_program("a side of the tap"));
         }
     }
 }
 
 const COUNTS_FILE: &str = "counts";
-/// Names of the attachments.
+/// File names of the pinned attachments.
 const SIDE_NAMES: [&str; 2] = ["side0", "side1"];
 
 /// A forwarding with pinned counters, found by its directory.
@@ -176,7 +177,7 @@ pub struct PinnedForwarding {
 }
 
 impl PinnedForwarding {
-    /// Finds the forwarding of that directory.
+    /// Opens the counters that are pinned in `directory`; an error if there are none.
     pub fn find_in(directory: &Path) -> Result<Self, Error> {
         Ok(Self {
             directory: directory.to_owned(),
@@ -198,15 +199,16 @@ impl PinnedForwarding {
         for name in SIDE_NAMES {
             let path = self.directory.join(name);
             if path.exists() {
-                // An interface that has gone has taken the program with it.
+                // If the interface is gone, its program is gone, too.
                 ignore_failure(BpfAttachment::open_pinned(&path)?.detach_program("a side of the tap"));
             }
         }
         Ok(())
     }
 
-    /// Removes all pins of a directory. Programs and maps that no process holds end with them. A directory that does
-    /// not exist or cannot be reached is no error: a user without access cannot have pinned anything there.
+    /// Removes all pins of a directory. Programs and maps that no process holds are then removed by the
+    /// kernel. A directory that does not exist or cannot be reached is no error: a user without access cannot
+    /// have pinned anything there.
     pub fn remove_pins(directory: &Path) -> Result<(), Error> {
         if directory.symlink_metadata().is_err() {
             return Ok(());
@@ -225,7 +227,7 @@ pub fn prepare_pins() -> Result<(), Error> {
     pin::mount_bpffs()
 }
 
-/// Maps of one direction.
+/// BPF maps for the programs of one direction.
 struct DirectionMaps<'a> {
     direction: usize,
     counts: &'a BpfMap,
@@ -245,7 +247,7 @@ impl<'a> DirectionMaps<'a> {
         numbers: &'a BpfMap,
     ) -> Result<Self, Error> {
         let rings = orders.capture.map(|_| {
-            BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, sched::possible_cpu_count())
+            BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, sched::read_possible_cpu_count())
         });
         let exits = clamp_to_u32(orders.mirrors.len() + 1);
         let maps = Self {
@@ -257,7 +259,7 @@ impl<'a> DirectionMaps<'a> {
             exits: BpfMap::create_zeroed("exits", MapKind::Exits, 8, exits)?,
             rings: rings.transpose()?,
         };
-        maps.orders.set_value(0, &direction_orders(orders, direction))?;
+        maps.orders.set_value(0, &encode_direction_orders(orders, direction))?;
         maps.set_redirect_exits(netns, orders)?;
         Ok(maps)
     }
@@ -268,12 +270,12 @@ impl<'a> DirectionMaps<'a> {
         let mut index = 0;
         for (number, mirror) in orders.mirrors.iter().enumerate() {
             let program = self.mirror_program(orders, number, mirror)?;
-            self.exits.set_redirect_exit(netns, index, mirror.index, Some(&program))?;
+            self.exits.set_redirect_target(netns, index, mirror.index, Some(&program))?;
             index += 1;
         }
         let bare = if orders.trailer { Some(load_program(AttachPoint::Exit, "bare", &[])?) } else { None };
-        self.exits.set_redirect_exit(netns, index, peer, bare.as_ref())?;
-        self.peer.set_redirect_exit(netns, 0, peer, None)
+        self.exits.set_redirect_target(netns, index, peer, bare.as_ref())?;
+        self.peer.set_redirect_target(netns, 0, peer, None)
     }
 
     fn mirror_program(
@@ -283,14 +285,14 @@ impl<'a> DirectionMaps<'a> {
         mirror: &MirrorTarget,
     ) -> Result<BpfProgram, Error> {
         let own = BpfMap::create_zeroed("orders", MapKind::Array, ORDERS_BYTES, 1)?;
-        own.set_value(0, &mirror_orders(orders, self.direction, number, mirror))?;
+        own.set_value(0, &encode_mirror_orders(orders, self.direction, number, mirror))?;
         load_program(AttachPoint::Exit, "mirror", &[&own, self.counts])
     }
 
     fn load_entry_program(
         &self,
         orders: &TapForwardingRules,
-        filter: Option<FilterMaker<'_>>,
+        filter: Option<FilterProgramBuilder<'_>>,
     ) -> Result<TapEntryProgram, Error> {
         let mut maps = vec![&self.orders, self.counts, self.numbers, &self.peer, &self.exits];
         maps.extend(&self.rings);
@@ -311,7 +313,7 @@ impl<'a> DirectionMaps<'a> {
     fn share_rings(&self) -> Result<Option<TapRings>, Error> {
         let Some(rings) = &self.rings else { return Ok(None) };
         Ok(Some(TapRings {
-            rings: InterfaceRings::new(rings.share_memory()?, sched::possible_cpu_count() as usize),
+            rings: InterfaceRings::new(rings.share_memory()?, sched::read_possible_cpu_count() as usize),
         }))
     }
 }
@@ -322,7 +324,7 @@ struct TapEntryProgram {
     table: Option<BpfMap>,
 }
 
-/// r1 = context; r2 = table (two instructions); r3 = which; call `bpf_tail_call`; nothing follows a call that works.
+/// r1 = context; r2 = table (two instructions); r3 = which; call `bpf_tail_call`, which does not return if it succeeds.
 fn tail_call_instructions(table: &BpfMap, which: u64) -> [BpfInstruction; 7] {
     let [load, rest] = table.load_map_instructions(2);
     [0x61bf, load, rest, 0x3b7 | which << 32, 0x85 | 12 << 32, 0xb7, 0x95]
@@ -344,8 +346,8 @@ fn tai_to_unix_offset_ns() -> i64 {
     (apart + apart.signum() * SECOND_NS / 2) / SECOND_NS * SECOND_NS
 }
 
-/// `struct orders` of a direction.
-fn direction_orders(orders: &TapForwardingRules, direction: usize) -> Vec<u8> {
+/// Encodes `struct orders` for the programs of one direction.
+fn encode_direction_orders(orders: &TapForwardingRules, direction: usize) -> Vec<u8> {
     let mut stations = [0u64; MAX_MIRRORS];
     for (place, to) in stations.iter_mut().zip(orders.mirrors.iter().filter_map(|mirror| mirror.to)) {
         *place = encode_station(to);
@@ -363,8 +365,8 @@ fn direction_orders(orders: &TapForwardingRules, direction: usize) -> Vec<u8> {
     encode_orders(&words, &stations)
 }
 
-/// `struct orders` of a mirror.
-fn mirror_orders(
+/// Encodes `struct orders` for the program of one mirror.
+fn encode_mirror_orders(
     orders: &TapForwardingRules,
     direction: usize,
     number: usize,
@@ -398,7 +400,7 @@ fn encode_orders(words: &[(usize, u32)], stations: &[u64; MAX_MIRRORS]) -> Vec<u
     bytes
 }
 
-/// An address as the program reads it: the first six bytes of a number.
+/// Converts a MAC address to the number that the program compares: the first six bytes in memory are the address.
 fn encode_station(mac: Mac) -> u64 {
     let mut bytes = [0; 8];
     bytes[..6].copy_from_slice(&mac);

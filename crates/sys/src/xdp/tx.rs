@@ -1,11 +1,11 @@
-//! Sending live frames: the kernel runs `bpf/send.bpf.c` over and over on a thread of ours, and the program makes the
-//! frames that are due.
+//! Sending live frames: the kernel runs `bpf/send.bpf.c` over and over on a thread of this process, and the program
+//! makes the frames that are due.
 //!
 //! ```text
 //!  caller -> tables (shapes, fields, fills), once -> runs ("200 frames of shape 3 from now on") -> program -> interface
 //!  caller <- counters per lane, histograms <- program
 //! ```
-//! The thread spins while it lives. [`LiveTx::stop_sending`] ends sending at once, dropping ends the thread.
+//! The thread never sleeps. [`LiveTx::stop_sending`] ends sending at once; dropping the value ends the thread.
 
 mod runs;
 mod tables;
@@ -28,57 +28,58 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tables::TableMaps;
 
-/// Maximum number of bytes of a shape's image.
+/// Maximum number of bytes of [`FrameShape::image`].
 pub const MAX_IMAGE_BYTES: usize = layout::IMAGE;
 /// Maximum number of checksums of a shape.
 pub const MAX_CHECKSUMS: usize = layout::CHECKS;
 /// Maximum number of varying fields of a shape.
 pub const MAX_VARYING_FIELDS: usize = layout::OPS;
-/// Maximum number of bytes of a fill.
+/// Maximum number of bytes of each of [`FrameTables::fills`].
 pub const MAX_FILL_BYTES: usize = layout::LONGEST_FILL;
 /// Maximum number of runs that can wait.
 pub const MAX_WAITING_RUNS: u64 = layout::RUNS as u64;
 /// Maximum length of a frame that fits into a page of the kernel with its headroom and tail room, without FCS.
 pub const MAX_LIVE_FRAME_BYTES: usize = 3_300;
-/// Maximum number of frames between two hand-overs to the driver.
+/// Maximum number of frames in a batch, which the kernel gives to the driver together.
 pub const MAX_BATCH: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
     /// Key of the tags.
     pub key: u64,
-    /// A frame this much after its due time counts as late.
+    /// A frame that is made more than this long after its due time counts as late.
     pub late_after_ns: u64,
-    /// Maximum number of frames between two hand-overs: a power of two up to [`MAX_BATCH`].
+    /// Maximum number of frames in a batch: a power of two up to [`MAX_BATCH`].
     pub batch: u32,
     pub pace: LivePace,
 }
 
-/// Way in which the program returns to its schedule after a hold-up.
+/// How the program returns to its schedule after a delay (hold-up).
 #[derive(Clone, Copy, Debug)]
 pub struct LivePace {
     /// A frame that is at most this late counts as on time.
     pub slack_ns: u64,
     /// Divisor: while the program catches up, its lag shrinks by the time that passes divided by this.
     pub part: u64,
-    /// Time over which the program adds up its hold-ups. If it cannot catch up with them, it makes good up to `hold_up_ns` at once.
+    /// Time over which the program adds up its hold-ups. If the program cannot catch up with them in this time, it
+    /// makes up for delays of at most `hold_up_ns` at once.
     pub window_ns: u64,
     pub hold_up_ns: u64,
     /// Tolerance: frames may follow earlier frames this much sooner than planned without counting as ahead.
     pub tolerance_ns: u64,
 }
 
-/// Counts of a lane, kept by the program.
+/// The program's counts of the frames of one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounts {
     pub frames: u64,
-    /// Their bytes, FCS included.
+    /// Bytes of the frames, including FCS.
     pub bytes: u64,
     /// Times at which the first and the last frame were made; 0 if none was made.
     pub first_ns: u64,
     pub last_ns: u64,
     pub late: u64,
-    /// The longest time between a frame's due time and when it was made.
+    /// The longest time from the due time of a frame to the time when it was made.
     pub error_max_ns: u64,
 }
 
@@ -137,12 +138,12 @@ impl LiveTx {
 
     /// Starts the thread that runs the program, in the interface's namespace. From now on frames leave when they are due.
     pub fn start_thread(&mut self, netns: &NetNs, name: String) -> Result<(), Error> {
-        signal::enable_nudge_signal()?;
+        signal::install_interrupt_handler()?;
         let shared = Arc::clone(&self.shared);
         self.thread = Some(netns.spawn_in_namespace(name, move || {
             // Without CAP_SYS_NICE the thread is only late more often, which the frames' errors show.
-            ignore_failure(sched::request_precedence());
-            // Each call ends by a signal or after `u32::MAX` runs.
+            ignore_failure(sched::raise_thread_priority());
+            // Each call ends after a signal, or when the program has run `u32::MAX` times.
             while !shared.quit.load(Ordering::Acquire) {
                 shared.program.run_on_live_frames(&shared.frame, shared.batch, u32::MAX)?;
             }
@@ -151,7 +152,7 @@ impl LiveTx {
         Ok(())
     }
 
-    /// Hands a run over; `false` if too many wait.
+    /// Queues a run for the program; `false` if [`MAX_WAITING_RUNS`] runs wait already.
     pub fn push_run(&mut self, run: &FrameRun) -> bool {
         self.runs.push_run(run)
     }
@@ -184,7 +185,7 @@ impl LiveTx {
         Ok(())
     }
 
-    /// Stops sending and ends the thread. All frames that were made are handed over by then.
+    /// Stops sending and ends the thread. By then, all frames that were made were handed to the driver.
     pub fn end_thread(&mut self) -> Result<(), Error> {
         self.stop_sending();
         self.shared.quit.store(true, Ordering::Release);
@@ -192,7 +193,7 @@ impl LiveTx {
         while !thread.is_finished() {
             // A nudge has no effect while the thread is between two calls, so it is repeated until the thread has seen
             // `quit`.
-            signal::nudge_thread(&thread);
+            signal::interrupt_thread_syscall(&thread);
             std::thread::sleep(Duration::from_micros(200));
         }
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -215,16 +216,16 @@ impl LiveTx {
     }
 
     /// Histogram of a lane: frames by how long after their due time they were made, in the buckets of [`super::buckets`].
-    pub fn lane_error_histogram(&self, lane: u32) -> Vec<u64> {
+    pub fn read_lane_error_histogram(&self, lane: u32) -> Vec<u64> {
         let start = lane as usize * lane::SIZE + lane::ERRORS;
         (0..BUCKET_COUNT)
             .map(|bucket| self.lanes.atomic_u64(start + 8 * bucket).load(Ordering::Relaxed))
             .collect()
     }
 
-    /// Histogram of upper bounds for the time from making a frame to the hand-over of its batch, and
-    /// the longest such bound.
-    pub fn hand_over_histogram(&self) -> (Vec<u64>, u64) {
+    /// Histogram of upper bounds for the time from making a frame until the driver gets its batch, and
+    /// the largest such bound.
+    pub fn read_batch_delay_histogram(&self) -> (Vec<u64>, u64) {
         let bounds = (0..BUCKET_COUNT).map(|bucket| self.control_field(control::BOUNDS + 8 * bucket));
         (bounds.collect(), self.control_field(control::BOUNDS_MAX))
     }
@@ -233,7 +234,8 @@ impl LiveTx {
         self.runs.area().atomic_u64(at).load(Ordering::Relaxed)
     }
 
-    /// Measures the program's time for one frame of a shape, in ns: the mean of many, made outside any interface.
+    /// Measures the program's time for one frame of a shape, in ns: the mean of 2^20 frames, which are
+    /// made without an interface.
     pub fn time_per_frame(&mut self, shape: u32) -> Result<u32, Error> {
         const FRAMES: u32 = 1 << 20;
         let run = FrameRun { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape };
@@ -241,7 +243,7 @@ impl LiveTx {
         self.shared.program.measure_run_time_ns(&self.shared.frame, FRAMES)
     }
 
-    /// Makes one frame outside any interface, for tests, as if it were due at time zero. `None` if the program made no
+    /// Makes one frame without an interface, for tests, as if it were due at time zero. `None` if the program made no
     /// frame of `len` bytes.
     pub fn build_single_frame(
         &mut self,

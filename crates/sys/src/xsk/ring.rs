@@ -1,4 +1,5 @@
-//! A ring shared with the kernel: entries between two counters. Each side writes one of the two.
+//! A ring shared with the kernel: entries between two counters. The kernel writes one counter, and
+//! this process the other.
 
 use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ pub(super) struct XskRing {
     layout: RingLayout,
     /// Bytes of an entry.
     entry: usize,
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     size: u32,
 }
 
@@ -45,24 +46,24 @@ impl XskRing {
         self.area.atomic_u32(self.layout.consumer).load(Ordering::Acquire)
     }
 
-    /// Publishes entries up to `count` to the other side.
+    /// Shows the kernel that this process has written the entries before number `count`.
     pub(super) fn publish_produced(&self, count: u32) {
         // Release: entries are written before the counter that shows them.
         self.area.atomic_u32(self.layout.producer).store(count, Ordering::Release);
     }
 
-    /// Gives entries up to `count` back to the other side.
+    /// Gives the entries before number `count` back to the kernel.
     pub(super) fn publish_consumed(&self, count: u32) {
         // Release: entries are read before the counter that frees them.
         self.area.atomic_u32(self.layout.consumer).store(count, Ordering::Release);
     }
 
-    /// Returns true if the kernel sleeps until it is kicked.
+    /// Returns true if the kernel sleeps until a system call wakes it.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.area.atomic_u32(self.layout.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 
-    /// Bytes of the entry with this number, which must be ours.
+    /// Bytes of the entry with this number, which must belong to this process now.
     pub(super) fn entry(&self, number: u32) -> &[u8] {
         self.area.bytes(self.entry_offset(number), self.entry)
     }

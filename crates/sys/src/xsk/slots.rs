@@ -1,9 +1,9 @@
 //! The bookkeeping of sending: which slots are free, which are in flight, and what happened to the frames.
 //!
-//! Without zero copy, the kernel processes the ring in order inside our own call, and stops at a frame that the interface
-//! dropped (a full queue, no carrier). The kernel does not try this frame again. So this module enters the frame once
-//! more, before the later frames: no frame is lost and the order stays. To know which frame it was, this module tracks
-//! the kernel's position, because the counter in the ring is late when there were only drops.
+//! Without zero copy, the kernel processes the ring in order during a send call of this process, and stops at a frame
+//! that the interface dropped (a full queue, no carrier). The kernel does not try this frame again. So this module
+//! enters the frame once more, before the later frames: no frame is lost and the order stays. To know which frame it
+//! was, this module tracks the kernel's position, because the counter in the ring is late when there were only drops.
 //!
 //! Invariant: a slot is written only while no completion is due for it.
 
@@ -57,7 +57,7 @@ impl SlotShape {
         self.slot_bytes() * self.slots
     }
 
-    /// Entries of the rings.
+    /// Number of entries of each ring.
     pub(super) fn ring_entries(self) -> usize {
         // The kernel wants a power of two.
         (self.slots * self.pieces).next_power_of_two()
@@ -67,7 +67,7 @@ impl SlotShape {
 /// A frame in the ring that the kernel has not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PendingSlot {
-    /// `None` if it was withdrawn.
+    /// `None` if the frame was withdrawn.
     slot: Option<u32>,
     /// Entries of the frame that the kernel has not reached.
     entries: u32,
@@ -118,7 +118,7 @@ impl FrameSlots {
         }
     }
 
-    /// The next free slot; `None` while all are on their way.
+    /// The next free slot; `None` while all slots are in flight or the ring is full.
     pub(super) fn next_slot(&mut self) -> Option<&mut [u8]> {
         if self.free.is_empty() || !self.has_room() {
             self.reap_slots();
@@ -129,14 +129,15 @@ impl FrameSlots {
         Some(self.memory.bytes_mut(at, self.shape.slot_bytes()))
     }
 
-    /// Returns true if one more whole frame fits the ring. Withdrawn frames are in it until the kernel has skipped them.
+    /// Returns true if the ring has space for one more frame of any length. Withdrawn frames use space until the
+    /// kernel has skipped them.
     fn has_room(&self) -> bool {
         // The counters wrap, and so does their difference.
         let used = self.produced.wrapping_sub(self.reached) as usize;
         used + self.shape.pieces <= self.shape.ring_entries()
     }
 
-    /// Enters the first `len` bytes of the slot that [`Self::next_slot`] gave.
+    /// Enters the first `len` bytes of the slot that [`Self::next_slot`] gave into the ring, as a frame.
     pub(super) fn commit_frame(&mut self, len: usize) {
         assert!(len <= self.shape.slot_bytes(), "commit of {len} bytes");
         let Some(slot) = self.free.last().copied() else { return };
@@ -167,12 +168,13 @@ impl FrameSlots {
         self.reached
     }
 
-    /// Returns true if the kernel sleeps until it is kicked.
+    /// Returns true if the kernel sleeps until a system call wakes it.
     pub(super) fn kernel_sleeps(&self) -> bool {
         self.tx.needs_wakeup()
     }
 
-    /// The kernel's own rule for packets: a VLAN tag does not count.
+    /// Checks the length of a frame by the kernel's rule for packet sockets: a VLAN tag does not count as
+    /// part of the MTU.
     fn is_sendable(&self, frame: usize, len: usize) -> bool {
         let most = ETHERNET_HEADER + self.mtu;
         len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG_BYTES && self.is_tagged(frame)))
@@ -255,7 +257,8 @@ impl FrameSlots {
         None
     }
 
-    /// Moves up the entries that the kernel has not reached. The kernel reads them only in our calls.
+    /// Moves all entries that the kernel has not reached `by` positions further. The kernel reads them only during send
+    /// calls of this process.
     fn shift_pending_entries(&mut self, by: u32) {
         let waiting = self.produced.wrapping_sub(self.reached);
         // The loop runs from the last entry down, because the two ranges overlap.

@@ -30,16 +30,16 @@ const MAX_CALLS_PER_KICK: usize = 64;
 /// Bytes of an entry of the transmit ring, and of the other rings.
 const TX_ENTRY_BYTES: usize = size_of::<libc::xdp_desc>();
 const ADDRESS_ENTRY_BYTES: usize = 8;
-/// `AF_XDP`, in the type of an address.
+/// `AF_XDP`, in the type of the field `sxdp_family`.
 const AF_XDP_FAMILY: u16 = 44;
 const _: () = assert!(AF_XDP_FAMILY as i32 == libc::AF_XDP);
 
-/// How frames leave our memory.
+/// How frames get from the memory of this process to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyMode {
-    /// The driver fetches them.
+    /// The driver reads the frames from the memory directly.
     ZeroCopy,
-    /// The kernel copies them.
+    /// The kernel copies each frame into memory of its own first.
     Copy,
 }
 
@@ -56,11 +56,11 @@ impl CopyMode {
 /// Options of an AF_XDP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XskOptions {
-    /// Frames that can be on their way.
+    /// Maximum number of frames that can be in flight at once.
     pub slots: usize,
     /// Longest frame, without FCS.
     pub longest: usize,
-    /// Try zero copy first: for a driver that says it can.
+    /// Try zero copy first: for a driver that announces zero copy.
     pub zero_copy: bool,
 }
 
@@ -96,8 +96,8 @@ fn open_xdp_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
 }
 
 impl XskTx {
-    /// Opens a socket on queue 0 of an interface; `name` is for messages. The MTU of this moment bounds the
-    /// frames. If another socket has the queue, the call waits up to 3 s for its release.
+    /// Opens a socket on queue 0 of an interface; `name` is for messages. Frames that are too long for the interface's
+    /// present MTU will be refused. If another socket has the queue, the call waits up to 3 s for its release.
     pub fn open_on_interface(
         netns: &NetNs,
         index: u32,
@@ -161,7 +161,7 @@ impl XskTx {
             // The buffer is as large as the kernel allows: a smaller one only means fewer frames in each call.
             ignore_failure(set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
         }
-        // The kernel takes no more rings once the socket is bound.
+        // The kernel accepts no more rings once the socket is bound.
         bind_queue(&socket, index, shape, options.zero_copy, name)?;
         let chosen = get_option(&socket, libc::SOL_XDP, libc::XDP_OPTIONS, libc::xdp_options { flags: 0 });
         let flags = chosen.map_err(call_error("getsockopt(XDP_OPTIONS)", name))?.flags;
@@ -170,18 +170,18 @@ impl XskTx {
         Ok(Self { slots, socket, mode, object: name.to_owned(), _fill: fill })
     }
 
-    /// How frames leave our memory.
+    /// How frames get from the memory of this process to the driver.
     pub fn mode(&self) -> CopyMode {
         self.mode
     }
 
-    /// The next free slot, to be written and then committed; `None` while all are on their way.
+    /// The next free slot, to be written and then committed; `None` while all slots are in flight.
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
         self.slots.next_slot()
     }
 
-    /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent. A frame that the
-    /// interface cannot send, by its length, is counted as refused and takes no slot. Panics if `len` does not fit.
+    /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent. A frame that is too
+    /// short or too long for the interface is counted as refused and takes no slot. Panics if `len` does not fit.
     pub fn commit_frame(&mut self, len: usize) {
         self.slots.commit_frame(len);
     }
@@ -269,7 +269,7 @@ impl XskTx {
 }
 
 impl Drop for XskTx {
-    /// Waits briefly for frames that are on their way: until they have been sent, the kernel keeps the queue.
+    /// Waits briefly for frames that are in flight: until they have been sent, no other socket can use the queue.
     fn drop(&mut self) {
         // Frames that the kernel has not taken never complete, so the loop below must not wait for them.
         self.slots.withdraw_unreached();
@@ -281,8 +281,8 @@ impl Drop for XskTx {
     }
 }
 
-/// Allocates the frame memory and registers it with the kernel: the slots, and behind them the chunks
-/// lent for receiving.
+/// Allocates the frame memory and registers it with the kernel: the slots, and after them the chunks that are lent to
+/// the driver for receiving.
 fn allocate_umem(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
     let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE_SLOT_BYTES);
     let memory = SharedArea::allocate_pages(len, name)?;
@@ -362,11 +362,11 @@ fn bind_queue(
     }
     let error = Error::last_os_error("bind(AF_XDP)", name);
     match error.errno() {
-        // An older kernel calls a flag that it does not know invalid.
+        // An older kernel reports a flag that it does not know as invalid.
         Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(UnsupportedFeature {
             feature: "sending frames longer than a memory page (4096 bytes) through AF_XDP",
-            needs: "Linux 6.6 and, for zero copy, a driver that takes frames in several pieces".into(),
-            found: format!("Linux {} on {name}", kernel::kernel_release_name()),
+            needs: "Linux 6.6 and, for zero copy, a driver that accepts frames in several buffers".into(),
+            found: format!("Linux {} and interface {name}", kernel::kernel_release_name()),
         }
         .into()),
         _ => Err(error),

@@ -40,8 +40,8 @@ fn frame_notes_are_visible_after_passed_counter() {
                 program.atomic_u64(COUNTER).fetch_add(1, Ordering::Release);
             }
         });
-        for number in 0..notes::read_passed_count(&area, COUNTER) {
-            let held = notes::read_gated_frame(&area, number);
+        for number in 0..notes::load_release_counter(&area, COUNTER) {
+            let held = notes::load_release_record(&area, number);
             assert_eq!(
                 (held.at_ns, held.entered_ns, held.released_ns, held.left_ns, held.gap_ns),
                 (1, 1, 1, 1, 1)

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 const BATCH: usize = 64;
 /// Longest wait of a thread before it checks whether it should stop.
 const STOP_CHECK_INTERVAL_NS: u64 = 5_000_000;
-/// Maximum time for forwarding the frames that had arrived before the stop.
+/// Maximum time after the stop for forwarding the frames that had arrived before.
 const FINAL_FORWARDING_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Number of blocks of a receive ring. Single frames use up one block per millisecond, so the thread may be
 /// delayed by 2 s.
@@ -38,10 +38,10 @@ pub enum Error {
     Panicked(usize),
 }
 
-/// Report of all actions of a device.
+/// What a device did to the frames that arrived at its ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
-    /// Truth about the frames, by port of arrival and key.
+    /// What happened to the frames, by port of arrival and key.
     pub truths: BTreeMap<(usize, u32), KeyFrameTruth>,
     /// Number of frames that the device lost although its plan did not drop them. Unless it is zero,
     /// the truth is incomplete.
@@ -49,7 +49,7 @@ pub struct DeviceReport {
 }
 
 impl DeviceReport {
-    /// The truth about frames with `key` that arrived on `port`.
+    /// Returns what happened to frames with `key` that arrived on `port`; all zero if no such frame arrived.
     pub fn truth(&self, port: usize, key: u32) -> KeyFrameTruth {
         self.truths.get(&(port, key)).cloned().unwrap_or_default()
     }
@@ -95,7 +95,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Stops the device after it has sent the waiting frames, and returns its report.
+    /// Stops the device after it has forwarded the frames that have arrived, and returns its report.
     pub fn stop_and_report(mut self) -> Result<DeviceReport, Error> {
         self.stop.store(true, Ordering::Release);
         let mut report = DeviceReport::default();
@@ -172,7 +172,7 @@ impl DevicePortPath {
             }
         };
         let out = &mut self.out;
-        // Frames that the plan still holds back leave now, so that the truth accounts for every frame.
+        // Frames that the fault plan still delays leave now, so that the truth includes every frame.
         let truths = impairer.into_observer(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
         // The rings are drained before the losses are counted: frames that are still pending count as lost.
         self.out.drain_rings()?;
@@ -209,8 +209,8 @@ impl DevicePortPath {
     }
 }
 
-/// The frames that had arrived when the device was told to stop; they are still forwarded. The last of them may be in
-/// a block that the kernel passes on later, so an empty ring does not mean that all were read.
+/// The frames that had arrived when the device got the order to stop; they are still forwarded. The last of them may be
+/// in a block that the kernel hands over later, so an empty ring does not mean that all were read.
 struct LastFrames {
     arrived: u64,
     until_ns: u64,
@@ -224,8 +224,8 @@ impl LastFrames {
         })
     }
 
-    /// Returns the number of these frames that were not read, once it is final: when all were read, or
-    /// the time is over.
+    /// Returns how many frames were not read, once this number is final: when all were read, or after the
+    /// time limit. `None` before.
     fn count_unread_if_final(&self, ring: &mut RxRing) -> Result<Option<u64>, packetrig_sys::Error> {
         let unread = self.arrived.saturating_sub(ring.read_progress()?.read);
         let is_over = unread == 0 || clock::monotonic_ns() >= self.until_ns;

@@ -1,5 +1,5 @@
-//! Waits until a bridge forwards frames. It does so only some time after its ports are up, and no state shows this
-//! reliably, so frames are sent until one arrives.
+//! Waits until a bridge forwards frames. A bridge begins to forward some time after its ports are up, and no state of
+//! the kernel shows this reliably, so this module sends frames until one arrives.
 
 use super::{INTERFACE, LabPort};
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
@@ -12,7 +12,7 @@ const LENGTH: usize = 60;
 const FORWARDING_TIMEOUT_NS: u64 = 10_000_000_000;
 const READY_FRAME_INTERVAL_NS: u64 = 2_000_000;
 
-/// Returns when frames from the first port reach all other ports, and frames from all other ports reach the first one.
+/// Waits until frames from the first port reach all other ports, and frames from all other ports reach the first one.
 pub(super) fn await_forwarding(ports: &[LabPort]) -> Result<(), Error> {
     let Some((first, others)) = ports.split_first() else { return Ok(()) };
     // A bridge port forwards to all ports or to none, so it is enough to test each pair with the first port.
@@ -52,7 +52,7 @@ fn await_test_frame(from: &LabPort, to: &LabPort) -> Result<(), Error> {
     Err(UnsupportedFeature {
         feature: "a bridge between network namespaces",
         needs: "a kernel whose bridge forwards frames within ten seconds".into(),
-        found: format!("no frame from {} to {}", from.location(), to.location()),
+        found: format!("no frame from {} to {} in this time", from.location(), to.location()),
     }
     .into())
 }

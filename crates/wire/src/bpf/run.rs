@@ -38,7 +38,7 @@ pub(super) fn run_program(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> 
 }
 
 impl BpfMachine {
-    /// Runs one operation that continues with the next one; `None` ends the program with "no match".
+    /// Runs an operation that is neither a jump nor a return; `None` ends the program with "no match".
     fn run_operation(&mut self, op: BpfOperation, bytes: &[u8], full_len: u32) -> Option<()> {
         match op {
             BpfOperation::Load(width, at) => self.a = read_field(bytes, width, at)?,

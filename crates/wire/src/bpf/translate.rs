@@ -16,7 +16,7 @@ use super::{EbpfInsn, FilterEndings, ProgramRefusal, SCRATCH_WORDS, ebpf::alu, e
 const MAX_FRAME_OFFSET: u32 = 0xffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CodeLabel {
+enum JumpTarget {
     Op(usize),
     Match,
     Mismatch,
@@ -45,19 +45,19 @@ pub(super) fn translate_program(
         }
     }
     // The endings come last, so that jumps to them lead forward, too.
-    let on_match = code.emit_ending(CodeLabel::Match, endings.on_match);
-    let on_mismatch = code.emit_ending(CodeLabel::Mismatch, endings.on_mismatch);
+    let on_match = code.emit_ending(JumpTarget::Match, endings.on_match);
+    let on_mismatch = code.emit_ending(JumpTarget::Mismatch, endings.on_mismatch);
     code.resolve_jumps(|label| match label {
-        CodeLabel::Op(at) => starts[at],
-        CodeLabel::Match => on_match,
-        CodeLabel::Mismatch => on_mismatch,
+        JumpTarget::Op(at) => starts[at],
+        JumpTarget::Match => on_match,
+        JumpTarget::Mismatch => on_mismatch,
     })
 }
 
 struct TranslatedCode {
     insns: Vec<EbpfInsn>,
     /// Positions and targets of the jumps whose offset is filled in later.
-    jumps: Vec<(usize, CodeLabel)>,
+    jumps: Vec<(usize, JumpTarget)>,
     /// For each operation, whether a jump leads to it.
     wanted: Vec<bool>,
 }
@@ -99,20 +99,20 @@ impl TranslatedCode {
             BpfOperation::Branch { condition, with, yes, no } => {
                 return self.emit_branch(at, condition, with, yes, no);
             }
-            BpfOperation::ReturnConstant(0) => return self.emit_jump_away(CodeLabel::Mismatch),
-            BpfOperation::ReturnConstant(_) => return self.emit_jump_away(CodeLabel::Match),
+            BpfOperation::ReturnConstant(0) => return self.emit_jump_away(JumpTarget::Mismatch),
+            BpfOperation::ReturnConstant(_) => return self.emit_jump_away(JumpTarget::Match),
             BpfOperation::ReturnA => {
-                self.emit_jump(EbpfInsn::jump_if(jump::EQ, A, 0), CodeLabel::Mismatch);
-                return self.emit_jump_away(CodeLabel::Match);
+                self.emit_jump(EbpfInsn::jump_if(jump::EQ, A, 0), JumpTarget::Mismatch);
+                return self.emit_jump_away(JumpTarget::Match);
             }
         }
         NextOperation::On
     }
 
     fn emit_load(&mut self, width: LoadWidth, at: u32) -> NextOperation {
-        // No frame is longer than `MAX_FRAME_OFFSET`, so such a load never succeeds.
+        // No frame is longer than `MAX_FRAME_OFFSET`, so a load after that offset never succeeds.
         let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= MAX_FRAME_OFFSET) else {
-            return self.emit_jump_away(CodeLabel::Mismatch);
+            return self.emit_jump_away(JumpTarget::Mismatch);
         };
         self.emit_instruction(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
         self.emit_checked_load(width, A, end)
@@ -120,14 +120,14 @@ impl TranslatedCode {
 
     fn emit_load_indexed(&mut self, width: LoadWidth, at: u32) -> NextOperation {
         let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= MAX_FRAME_OFFSET) else {
-            return self.emit_jump_away(CodeLabel::Mismatch);
+            return self.emit_jump_away(JumpTarget::Mismatch);
         };
         self.emit_instruction(EbpfInsn::alu_register(alu::MOV, SCRATCH, X));
         // The comparison uses 64 bits, because the verifier must know a bound of the whole register before
         // the register is added to a pointer.
         self.emit_jump(
             EbpfInsn::jump_if_wide(jump::GT, SCRATCH, MAX_FRAME_OFFSET - end),
-            CodeLabel::Mismatch,
+            JumpTarget::Mismatch,
         );
         self.emit_instruction(EbpfInsn::alu_wide_register(alu::ADD, SCRATCH, DATA));
         self.emit_checked_load(width, A, end)
@@ -135,7 +135,7 @@ impl TranslatedCode {
 
     fn emit_load_header_length(&mut self, at: u32) -> NextOperation {
         let Some(end) = at.checked_add(1).filter(|end| *end <= MAX_FRAME_OFFSET) else {
-            return self.emit_jump_away(CodeLabel::Mismatch);
+            return self.emit_jump_away(JumpTarget::Mismatch);
         };
         self.emit_instruction(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
         self.emit_checked_load(LoadWidth::Byte, X, end);
@@ -144,12 +144,12 @@ impl TranslatedCode {
         NextOperation::On
     }
 
-    /// Loads the field that ends `end` bytes behind the pointer in the scratch register.
+    /// Loads the field that ends `end` bytes after the pointer in the scratch register.
     fn emit_checked_load(&mut self, width: LoadWidth, into: u8, end: u32) -> NextOperation {
         // The end of the field is compared, not its start: from this comparison, the verifier knows that the
         // bytes before the pointer may be read. So the loads have negative offsets.
         self.emit_instruction(EbpfInsn::alu_wide(alu::ADD, SCRATCH, end));
-        self.emit_jump(EbpfInsn::jump_if_greater(SCRATCH, END), CodeLabel::Mismatch);
+        self.emit_jump(EbpfInsn::jump_if_greater(SCRATCH, END), JumpTarget::Mismatch);
         self.emit_instruction(match width {
             LoadWidth::Word => EbpfInsn::load(0x00, into, SCRATCH, -4),
             LoadWidth::Half => EbpfInsn::load(0x08, into, SCRATCH, -2),
@@ -185,7 +185,7 @@ impl TranslatedCode {
         match operand {
             // The verifier refuses a division by the constant 0; in classic BPF it ends the program with "no
             // match".
-            SecondOperand::K(0) if divides => return self.emit_jump_away(CodeLabel::Mismatch),
+            SecondOperand::K(0) if divides => return self.emit_jump_away(JumpTarget::Mismatch),
             SecondOperand::K(32..) if shifts => self.emit_instruction(EbpfInsn::alu(alu::MOV, A, 0)),
             SecondOperand::K(k) => self.emit_instruction(EbpfInsn::alu(code, A, k)),
             SecondOperand::X if shifts => {
@@ -198,7 +198,7 @@ impl TranslatedCode {
             SecondOperand::X => {
                 // In eBPF a division by 0 gives a result, but a classic program must end there.
                 if divides {
-                    self.emit_jump(EbpfInsn::jump_if(jump::EQ, X, 0), CodeLabel::Mismatch);
+                    self.emit_jump(EbpfInsn::jump_if(jump::EQ, X, 0), JumpTarget::Mismatch);
                 }
                 self.emit_instruction(EbpfInsn::alu_register(code, A, X));
             }
@@ -221,21 +221,21 @@ impl TranslatedCode {
         // next operation, the inverse condition saves a second jump.
         match inverse_condition_code(condition) {
             Some(inverse) if yes == at + 1 => {
-                self.emit_jump(comparison_jump(inverse, with), CodeLabel::Op(no));
+                self.emit_jump(comparison_jump(inverse, with), JumpTarget::Op(no));
                 NextOperation::On
             }
             _ => {
-                self.emit_jump(comparison_jump(condition_code(condition), with), CodeLabel::Op(yes));
+                self.emit_jump(comparison_jump(condition_code(condition), with), JumpTarget::Op(yes));
                 self.emit_goto(at, no)
             }
         }
     }
 
     fn emit_goto(&mut self, at: usize, to: usize) -> NextOperation {
-        if to == at + 1 { NextOperation::On } else { self.emit_jump_away(CodeLabel::Op(to)) }
+        if to == at + 1 { NextOperation::On } else { self.emit_jump_away(JumpTarget::Op(to)) }
     }
 
-    fn emit_jump_away(&mut self, label: CodeLabel) -> NextOperation {
+    fn emit_jump_away(&mut self, label: JumpTarget) -> NextOperation {
         self.emit_jump(EbpfInsn::jump_always(), label);
         NextOperation::Away
     }
@@ -244,8 +244,8 @@ impl TranslatedCode {
         self.insns.push(insn);
     }
 
-    fn emit_jump(&mut self, insn: EbpfInsn, label: CodeLabel) {
-        if let CodeLabel::Op(to) = label {
+    fn emit_jump(&mut self, insn: EbpfInsn, label: JumpTarget) {
+        if let JumpTarget::Op(to) = label {
             self.wanted[to] = true;
         }
         self.jumps.push((self.insns.len(), label));
@@ -253,7 +253,7 @@ impl TranslatedCode {
     }
 
     /// Appends the caller's instructions for an ending, if a jump leads to it. Returns its position.
-    fn emit_ending(&mut self, label: CodeLabel, insns: &[EbpfInsn]) -> usize {
+    fn emit_ending(&mut self, label: JumpTarget, insns: &[EbpfInsn]) -> usize {
         let start = self.insns.len();
         if self.jumps.iter().any(|(_, to)| *to == label) {
             self.insns.extend_from_slice(insns);
@@ -263,7 +263,7 @@ impl TranslatedCode {
 
     fn resolve_jumps(
         mut self,
-        position: impl Fn(CodeLabel) -> usize,
+        position: impl Fn(JumpTarget) -> usize,
     ) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
         for (at, label) in self.jumps {
             // All jumps lead forward, so the distance is not negative.

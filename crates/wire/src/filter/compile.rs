@@ -6,7 +6,7 @@
 //!  accept
 //! ```
 //! Classic BPF has no loops, so the code that skips a VLAN tag is repeated [`MAX_TAGS`] times. Jumps skip at
-//! most 255 instructions, so each condition contains its own rejection.
+//! most 255 instructions, so each condition contains its own instruction that rejects the frame.
 
 use super::{FieldCondition, FilterBase, VLAN_TAG_TYPES};
 use crate::bpf::{ClassicInsn, FilterProgram, ProgramRefusal};
@@ -61,7 +61,7 @@ enum ConditionExit {
 
 struct FilterCode {
     insns: Vec<ClassicInsn>,
-    /// True after code was emitted that sets X to the offset of the EtherType behind all VLAN tags.
+    /// True after code was emitted that sets X to the offset of the EtherType after all VLAN tags.
     is_found: bool,
 }
 
@@ -91,7 +91,7 @@ impl FilterCode {
         self.emit_comparison(condition, start);
     }
 
-    /// Emits code that sets X to the offset of the EtherType behind all VLAN tags.
+    /// Emits code that sets X to the offset of the EtherType after all VLAN tags.
     fn emit_type_search(&mut self) {
         /// Number of instructions that skip one tag.
         const TAG_STEP_INSTRUCTIONS: u8 = 7;
@@ -134,8 +134,8 @@ impl FilterCode {
         let before = condition.bit_offset % 8;
         let bytes = (before + bits).div_ceil(8);
         let is_indexed = matches!(condition.base, FilterBase::Ipv4 | FilterBase::Ipv6);
-        // The condition fails if the frame ends before its last bit, even if that bit is not compared: this
-        // load then rejects the frame.
+        // The condition fails if the frame ends before the last bit of the condition, even if that bit is not
+        // compared: this load then rejects the frame.
         self.emit_load(BYTE_LOAD, first + bytes - 1, is_indexed);
         let found = if condition.negate { ConditionExit::Reject } else { ConditionExit::Next };
         let otherwise = if condition.negate { ConditionExit::Next } else { ConditionExit::Reject };
@@ -156,8 +156,8 @@ impl FilterCode {
         self.emit_outcome(&jumps, found, otherwise);
     }
 
-    /// Emits the end of a condition. It is reached if all comparisons were equal; a failed
-    /// comparison jumps to `otherwise`.
+    /// Emits the end of a condition: after equal comparisons the program continues at `found`, after an
+    /// unequal one at `otherwise`.
     fn emit_outcome(&mut self, jumps: &[usize], found: ConditionExit, otherwise: ConditionExit) {
         if found == ConditionExit::Next {
             if jumps.is_empty() {
@@ -185,9 +185,8 @@ struct ComparedWordBits {
     wanted: u32,
 }
 
-/// Returns the compared bits among `len` bits from bit `from` on. The bits are counted from the first byte
-/// that contains a part of the condition, whose first `before` bits do not belong to the condition. The
-/// condition has `bits` bits.
+/// Returns which of the `len` bits from bit `from` on are compared. Bit 0 is the first bit of the first byte
+/// that the condition touches. The condition begins at bit `before` and has `bits` bits.
 fn compared_bits(
     condition: &FieldCondition,
     bits: u32,

@@ -18,7 +18,7 @@ const UDP_LITE: u8 = 136;
 /// The headers of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketLayers {
-    /// Offset of the EtherType behind all VLAN tags.
+    /// Offset of the EtherType after all VLAN tags.
     pub type_at: usize,
     /// The outermost IP header.
     pub ip: Option<IpHeaderLayer>,
@@ -45,7 +45,7 @@ pub struct TransportLayer {
     pub protocol: u8,
     /// The payload, according to the lengths in the headers.
     pub payload: Range<usize>,
-    /// Offset of the checksum; `None` if it is zero in UDP, because it was not computed then.
+    /// Offset of the checksum; `None` for a UDP checksum of zero, which means that none was computed.
     pub checksum_at: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ impl TransportLayer {
         matches!(self.protocol, UDP_PROTOCOL | UDP_LITE)
     }
 
-    /// Returns whether the payload consists of the sender's data and is not part of the protocol.
+    /// Returns whether the payload is data of the sender (TCP, UDP, ICMP echo) and not part of the protocol.
     pub fn has_user_payload(&self, frame: &[u8]) -> bool {
         let kind = frame.get(self.at);
         match self.protocol {
@@ -104,7 +104,7 @@ impl PacketLayers {
     }
 }
 
-/// An IP header, and the packet that it carries if that begins in this frame.
+/// An IP header, and the packet that it carries, if the beginning of that packet is in this frame.
 struct FoundIpHeader {
     ip: IpHeaderLayer,
     carried: Option<CarriedPacket>,
@@ -141,7 +141,8 @@ fn find_ipv6_header(frame: &[u8], at: usize) -> Option<FoundIpHeader> {
     Some(FoundIpHeader { ip, carried })
 }
 
-/// Finds the header after the extension headers; `next` is the type of the first header.
+/// Finds the header after the extension headers; `None` in later fragments, and after too many extension
+/// headers. `next` is the type of the first header.
 fn skip_extensions(
     frame: &[u8],
     mut next: u8,
@@ -151,7 +152,7 @@ fn skip_extensions(
 ) -> Option<CarriedPacket> {
     let mut is_first = true;
     for _ in 0..MAX_EXTENSIONS {
-        // Every header that is possible here has more than four bytes.
+        // Every header that is possible here has at least eight bytes.
         let [following, length, _, left] = *frame.get(at..)?.first_chunk()?;
         let taken = match next {
             // Hop-by-hop options, routing and destination options. If a routing header has segments left, the

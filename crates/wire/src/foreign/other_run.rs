@@ -1,10 +1,11 @@
 //! Distinguishes frames of other runs from frames of this run with a damaged tag.
 //!
-//! A frame of a known run carries a mark that was made with the key of that run. A frame counts as one of an
-//! unknown run if it has a full tag whose send time is before the start of this run and whose check fits the payload.
-//! For a damaged frame of this run to look like that, the damage would have to change only the send time.
+//! A frame of a known run carries a mark that was made with the key of that run. A frame counts as a frame of
+//! an unknown run if it has a full tag whose send time is before the start of this run and whose check matches
+//! the payload. A damaged frame of this run looks like that only if its damage has moved the send time and left
+//! the payload and the check intact.
 
-use super::{TagPlace, verify_payload};
+use super::{PayloadTagPosition, compare_payload_with_tag};
 use crate::tag::{self, FoundTag, TagForm, TagKey};
 use crate::template::FrameComparison;
 use std::cmp::Reverse;
@@ -21,37 +22,37 @@ pub enum OtherRun {
 /// The key of a known run, and how many of its frames have arrived.
 pub type KnownRun = (TagKey, u64);
 
-/// Finds the run of a frame that does not belong to this run. `began` and `arrived` are times of the sender's
-/// clock: the start of this run, and the arrival of the frame.
+/// Finds the run of a frame without a valid tag of this run; `None` if nothing shows that the frame belongs to another
+/// run. `began` and `arrived` are times of the sender's clock: the start of this run, and the arrival of the frame.
 ///
-/// A mark fits a wrong key by chance once in 65 536 times, which does happen with many keys and frames. If
-/// the marks of several runs fit, the frame is assigned to the run with the most frames so far.
+/// A mark matches a wrong key by chance once in 65 536 times, which does happen with many keys and frames. If
+/// the keys of several runs match, the frame is assigned to the run with the most frames so far.
 pub fn find_other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> Option<OtherRun> {
     let fitting = known.iter().enumerate().filter(|(_, (key, _))| {
-        // The mark alone may fit by chance, so a second sign is required: an early send time or an intact
-        // payload.
+        // The mark alone may match by chance, so a second sign is required: an early send time or an intact payload.
         tag::tag_candidates(frame, *key)
             .any(|found| is_from_earlier_run(&found, began, arrived) || has_intact_payload(frame, &found))
     });
-    // A mark may fit several keys by chance. The run with the most frames is the likeliest; among equal ones,
-    // the first is used.
+    // A mark may match several keys by chance. The run with the most frames is the likeliest; of runs with
+    // equally many frames, the first one in `known` is used.
     if let Some((place, _)) = fitting.max_by_key(|(place, (_, frames))| (*frames, Reverse(*place))) {
         return Some(OtherRun::Known(place));
     }
-    // The check of a full tag covers the payload, wherever the device has placed the headers.
-    let place = TagPlace::from_frame(frame).filter(|place| place.form() == TagForm::Full)?;
+    // The check of a full tag covers only the payload, so headers that a device has changed do not matter.
+    let place = PayloadTagPosition::from_frame(frame).filter(|place| place.form() == TagForm::Full)?;
     let found = tag::read_unverified_full_tag(frame, place.end_offset())?;
     let fits = has_intact_payload(frame, &found);
     (fits && is_from_earlier_run(&found, began, arrived)).then_some(OtherRun::Unknown)
 }
 
-/// Returns whether the tag states that its frame was sent before this run began.
+/// Returns whether the tag states that its frame was sent before this run began; false for a short tag,
+/// which has no time.
 fn is_from_earlier_run(found: &FoundTag, began: u64, arrived: u64) -> bool {
     found.tag.restore_send_time(arrived).is_some_and(|sent| sent < began)
 }
 
 fn has_intact_payload(frame: &[u8], found: &FoundTag) -> bool {
-    verify_payload(frame, found) == Some(FrameComparison::Intact)
+    compare_payload_with_tag(frame, found) == Some(FrameComparison::Intact)
 }
 
 #[cfg(test)]
@@ -76,7 +77,11 @@ mod tests {
         bytes[38..40].copy_from_slice(&length(8 + payload));
         bytes[40..42].fill(0);
         let copy = bytes.clone();
-        TagPlace::from_frame(&copy).unwrap().write_tag(number, TagStamp { key, stream: 3, time }, &mut bytes);
+        PayloadTagPosition::from_frame(&copy).unwrap().write_tag(
+            number,
+            TagStamp { key, stream: 3, time },
+            &mut bytes,
+        );
         bytes
     }
 

@@ -5,9 +5,9 @@ use crate::checksum::ones_complement_sum;
 use crate::tag::{FoundTag, TagForm, TagStamp};
 use crate::template::FrameComparison;
 
-/// The place of a tag in one frame.
+/// The position of a test tag in one frame, and what is needed to write the tag there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TagPlace {
+pub struct PayloadTagPosition {
     /// Offset of the tag.
     at: usize,
     form: TagForm,
@@ -25,9 +25,10 @@ struct TransportChecksum {
     never_zero: bool,
 }
 
-impl TagPlace {
-    /// Finds the place for a tag in a frame without FCS. The result is `None` if the frame has no payload of
-    /// TCP, UDP or ICMP echo or too little of it, or if it is a fragment, whose checksum is in another frame.
+impl PayloadTagPosition {
+    /// Finds the place for a tag in a frame without FCS. The result is `None` if the frame has no TCP, UDP or
+    /// ICMP echo payload of at least 6 bytes, if its UDP length is wrong, or if it is a fragment, whose
+    /// checksum may be in another frame.
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
         let layers = PacketLayers::from_frame(frame)?;
         let transport = layers.transport.as_ref()?;
@@ -56,13 +57,13 @@ impl TagPlace {
         self.form
     }
 
-    /// Returns the offset behind the tag, which is the end of the payload.
+    /// Returns the offset of the first byte after the tag, where the payload ends.
     pub(super) fn end_offset(&self) -> usize {
         self.at + self.form.bytes()
     }
 
-    /// Writes the tag of the stream's tagged frame with number `n` into `frame` and corrects the checksum.
-    /// `frame` must be a copy of the frame in which the place was found.
+    /// Writes the tag with number `n` into `frame` and corrects the transport checksum. `n` counts the tagged
+    /// frames of the stream. `frame` must be a copy of the frame in which the place was found.
     pub fn write_tag(&self, n: u64, stamp: TagStamp, frame: &mut [u8]) {
         let bytes = self.form.bytes();
         let mut old = [0; TagForm::MAX_TAG_BYTES];
@@ -81,11 +82,11 @@ impl TagPlace {
 
 /// Checks the payload of an arrived frame of a replayed recording against its tag. Returns `None` for a frame
 /// that only looks like a frame of this run.
-pub fn verify_payload(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
+pub fn compare_payload_with_tag(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
     let is_full = found.tag.form == TagForm::Full;
-    let Some(place) = TagPlace::from_frame(frame) else {
-        // Behind unknown headers, such as those of a tunnel, the payload cannot be found. A full tag of one
-        // of the run's streams is hardly there by chance, but a short tag may be.
+    let Some(place) = PayloadTagPosition::from_frame(frame) else {
+        // Behind unknown headers, such as those of a tunnel, the payload cannot be found. A full tag of one of
+        // the run's streams is very unlikely to be there by chance, but a short tag may be.
         let is_ip = PacketLayers::from_frame(frame).is_some_and(|layers| layers.ip.is_some());
         return (is_full && !is_ip).then_some(FrameComparison::Altered);
     };

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// EtherType of the VLAN tags that are added (802.1Q). The priority bits of an added tag are zero.
 const VLAN_TAG_TYPE: [u8; 2] = [0x81, 0x00];
 
-/// The changes that are made in every frame.
+/// The changes to make in every frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameRewrite {
     pub src_mac: Option<[u8; 6]>,
@@ -38,9 +38,9 @@ pub struct AddressMap {
     prefix: u8,
 }
 
-/// The text is not a valid change of frames.
+/// A text is neither a valid [`VlanEdit`] nor a valid [`AddressMap`], whichever was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a {what}; write {example}")]
+#[error("`{text}` is not a {what}; write it like {example}")]
 pub struct RewriteError {
     text: String,
     what: &'static str,
@@ -67,7 +67,7 @@ impl FrameRewrite {
         if !self.addresses.is_empty() {
             self.rewrite_addresses(frame);
         }
-        // The VLAN tag is changed last, because that moves the headers behind it.
+        // The VLAN tag is changed last, because that moves the headers after it.
         if let Some(edit) = self.vlan {
             edit.edit_vlan_tags(frame);
         }
@@ -110,7 +110,7 @@ impl VlanEdit {
     }
 
     fn edit_vlan_tags(self, frame: &mut Vec<u8>) {
-        // Eighteen bytes are needed: both addresses, the tag, and the EtherType behind it.
+        // Eighteen bytes are needed: both addresses, the tag, and the EtherType after it.
         let is_tagged =
             frame.len() >= 18 && matches!([frame[12], frame[13]], [0x81 | 0x91, 0] | [0x88, 0xa8]);
         match self {

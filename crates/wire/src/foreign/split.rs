@@ -11,9 +11,10 @@ const UDP_PROTOCOL: u8 = 17;
 const LAST_SEGMENT_TCP_FLAGS: u8 = 0x09;
 const FIRST_SEGMENT_TCP_FLAGS: u8 = 0x80;
 
-/// Cuts the payload of a frame into pieces of `segment_bytes` and gives the packets to `sink`, each with its
-/// own length, sequence number and checksum. Returns false without any packet if the frame has no payload, or no
-/// complete TCP or UDP header at `transport_at` (for example in a tunnel, or in a truncated frame).
+/// Cuts the payload of a frame into pieces of `segment_bytes` and passes the packets to `sink`, each with
+/// its own length, sequence number and checksum. Returns false and passes no packet if `segment_bytes` is
+/// 0, or if the frame has no payload or no complete TCP or UDP header at `transport_at` (for example in a
+/// tunnel, or in a truncated frame).
 pub fn split_merged_frame(
     frame: &[u8],
     segment_bytes: u16,
@@ -76,7 +77,7 @@ fn write_ip_length(packet: &mut [u8], ip: &IpHeaderLayer, number: usize) {
 /// Updates the TCP header of a packet whose payload begins `before` bytes after that of the first packet.
 fn update_tcp_header(tcp: &mut [u8], before: usize, is_first: bool, is_last: bool) {
     if let Some(sequence) = tcp.get_mut(4..).and_then(|rest| rest.first_chunk_mut()) {
-        // A frame has less than 64 KiB, so `before` fits into 32 bits.
+        // A frame is far shorter than 4 GiB, so `before` fits into 32 bits.
         let number = u32::from_be_bytes(*sequence).wrapping_add(u32::try_from(before).unwrap_or(0));
         *sequence = number.to_be_bytes();
     }
@@ -109,7 +110,7 @@ fn write_u16(packet: &mut [u8], at: usize, value: usize) {
     packet[at..at + 2].copy_from_slice(&low_u16(value).to_be_bytes());
 }
 
-/// Returns the low 16 bits: lengths fit into them, and identifications start again at 0 after the last one.
+/// Returns the low 16 bits: lengths fit into them, and identifications start again at 0 after 65535.
 fn low_u16(value: usize) -> u16 {
     let [low, high, ..] = value.to_le_bytes();
     u16::from_le_bytes([low, high])

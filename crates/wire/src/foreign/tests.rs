@@ -135,7 +135,11 @@ fn a_frame_without_a_checksum_stays_without() {
     let mut frame = frame(false, TestProtocol::Udp, false, &[1; 20]);
     frame[40..42].fill(0);
     everything().rewrite_frame(&mut frame);
-    TagPlace::from_frame(&frame).unwrap().write_tag(0, TagStamp { key: KEY, stream: 0, time: 0 }, &mut frame);
+    PayloadTagPosition::from_frame(&frame).unwrap().write_tag(
+        0,
+        TagStamp { key: KEY, stream: 0, time: 0 },
+        &mut frame,
+    );
     assert_eq!(frame[40..42], [0, 0]);
 }
 
@@ -158,13 +162,13 @@ fn tag_skips_fragments_neighbour_discovery_and_small_payloads() {
     for fragment in [[0x20, 0], [0, 5]] {
         let mut frame = whole.clone();
         frame[20..22].copy_from_slice(&fragment);
-        assert_eq!(TagPlace::from_frame(&frame), None);
+        assert_eq!(PayloadTagPosition::from_frame(&frame), None);
     }
     let mut solicitation = frame(true, TestProtocol::Echo, false, &[1; 24]);
     solicitation[54] = 135;
-    assert_eq!(TagPlace::from_frame(&solicitation), None);
-    assert_eq!(TagPlace::from_frame(&frame(false, TestProtocol::Tcp, false, &[1; 5])), None);
-    let small = TagPlace::from_frame(&frame(false, TestProtocol::Tcp, false, &[1; 6])).unwrap();
+    assert_eq!(PayloadTagPosition::from_frame(&solicitation), None);
+    assert_eq!(PayloadTagPosition::from_frame(&frame(false, TestProtocol::Tcp, false, &[1; 5])), None);
+    let small = PayloadTagPosition::from_frame(&frame(false, TestProtocol::Tcp, false, &[1; 6])).unwrap();
     assert_eq!(small.form(), TagForm::Short);
 }
 
@@ -178,17 +182,17 @@ proptest! {
         everything().rewrite_frame(&mut frame);
         prop_assert!(is_sound(&frame));
         frame.resize(frame.len() + padding, 0);
-        let place = TagPlace::from_frame(&frame).unwrap();
+        let place = PayloadTagPosition::from_frame(&frame).unwrap();
         place.write_tag(n, TagStamp { key: KEY, stream: 3, time }, &mut frame);
         prop_assert!(is_sound(&frame[..frame.len() - padding]));
         let ours = |found: &crate::tag::FoundTag| found.tag.form == place.form() && found.tag.stream == 3;
         let found = tag_candidates(&frame, KEY).find(ours).unwrap();
         prop_assert_eq!(u64::from(found.tag.sequence), n);
-        prop_assert_eq!(verify_payload(&frame, &found), Some(FrameComparison::Intact));
+        prop_assert_eq!(compare_payload_with_tag(&frame, &found), Some(FrameComparison::Intact));
         if place.form() == TagForm::Full && payload.len() > 16 {
             let at = found.end - 17;
             frame[at] ^= 0x10;
-            prop_assert_eq!(verify_payload(&frame, &found), Some(FrameComparison::Corrupt));
+            prop_assert_eq!(compare_payload_with_tag(&frame, &found), Some(FrameComparison::Corrupt));
         }
     }
 
@@ -200,11 +204,11 @@ proptest! {
         for frame in [&mut bytes, &mut damaged] {
             for vlan in ["push:1", "set:2", "pop"] {
                 FrameRewrite { vlan: vlan.parse().ok(), ..everything() }.rewrite_frame(frame);
-                if let Some(place) = TagPlace::from_frame(frame) {
+                if let Some(place) = PayloadTagPosition::from_frame(frame) {
                     place.write_tag(1, TagStamp { key: KEY, stream: 1, time: 1 }, frame);
                 }
                 for found in tag_candidates(frame, KEY) {
-                    verify_payload(frame, &found);
+                    compare_payload_with_tag(frame, &found);
                 }
             }
         }

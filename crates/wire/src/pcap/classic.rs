@@ -1,7 +1,7 @@
 //! Classic pcap: a file header, then packets. The magic number determines the byte order and the unit of the
 //! times (micro- or nanoseconds).
 
-use super::{ByteOrder, CaptureDamage, CaptureElement, CaptureRecord, MAX_BLOCK};
+use super::{ByteOrder, CaptureDamage, CaptureRecord, DecodedElement, MAX_BLOCK};
 
 /// Length of the file header in bytes.
 pub(super) const FILE_HEADER: usize = 24;
@@ -57,17 +57,17 @@ impl ClassicFile {
         })
     }
 
-    pub(super) fn next_step<'a>(&self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
+    pub(super) fn next_step<'a>(&self, input: &'a [u8]) -> Result<DecodedElement<'a>, CaptureDamage> {
         let Some(ClassicPacketHeader { seconds, fraction, kept, full_len }) = self.read_packet_header(input)
         else {
-            return Ok(CaptureElement::More(PACKET_HEADER));
+            return Ok(DecodedElement::More(PACKET_HEADER));
         };
         // A length above `MAX_BLOCK` is taken for damage, because no writer uses it. Otherwise, a damaged
         // length would skip the rest of the file or allocate 4 GiB of memory.
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
         let used =
             used.filter(|used| *used <= MAX_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;
-        let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(CaptureElement::More(used)) };
+        let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(DecodedElement::More(used)) };
         let at_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns;
         let record = CaptureRecord {
             bytes,
@@ -77,7 +77,7 @@ impl ClassicFile {
             has_fcs: self.has_fcs,
             merged: None,
         };
-        Ok(CaptureElement::Record { record, used })
+        Ok(DecodedElement::Record { record, used })
     }
 }
 

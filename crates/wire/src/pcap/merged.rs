@@ -1,5 +1,5 @@
-//! Marks a packet of a pcapng file that was merged from several packets of the wire. The mark is a comment in a
-//! fixed form that people can read, too.
+//! Comments that mark a packet in a pcapng file as merged from several packets on the wire. They have a fixed
+//! form that people can read, too.
 
 use std::io::Write;
 

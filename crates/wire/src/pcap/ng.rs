@@ -2,7 +2,7 @@
 //! the obsolete one) become records. Section and interface headers are stored as state. All other blocks are
 //! skipped by their length.
 
-use super::{ByteOrder, CaptureDamage, CaptureElement, CaptureRecord, MAX_BLOCK, merged};
+use super::{ByteOrder, CaptureDamage, CaptureRecord, DecodedElement, MAX_BLOCK, merged};
 
 /// Type of a section header block; it is the same in both byte orders.
 pub(super) const SECTION_HEADER_BLOCK: u32 = 0x0a0d_0d0a;
@@ -78,26 +78,26 @@ impl PcapngSection {
         Self { order: ByteOrder::Little, interfaces: Vec::new() }
     }
 
-    pub(super) fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
-        let Some(kind) = self.order.read_u32(input, 0) else { return Ok(CaptureElement::More(8)) };
+    pub(super) fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<DecodedElement<'a>, CaptureDamage> {
+        let Some(kind) = self.order.read_u32(input, 0) else { return Ok(DecodedElement::More(8)) };
         // The block type is checked before the length is read, because a new section may have the other byte
         // order.
         if kind == SECTION_HEADER_BLOCK {
             return self.read_section(input);
         }
-        let Some(length) = self.order.read_u32(input, 4) else { return Ok(CaptureElement::More(8)) };
+        let Some(length) = self.order.read_u32(input, 4) else { return Ok(DecodedElement::More(8)) };
         let length = check_length(length)?;
         // A block without a packet may have any length, because it is skipped without being read into memory.
         if !matches!(
             kind,
             INTERFACE_BLOCK | OBSOLETE_PACKET_BLOCK | SIMPLE_PACKET_BLOCK | ENHANCED_PACKET_BLOCK
         ) {
-            return Ok(CaptureElement::Skip(length));
+            return Ok(DecodedElement::Skip(length));
         }
         // The body of the other blocks is read into memory, so their length is limited.
         let used = usize::try_from(length).ok().filter(|length| *length <= MAX_BLOCK);
         let used = used.ok_or(CaptureDamage::Length(length))?;
-        let Some(block) = input.get(..used) else { return Ok(CaptureElement::More(used)) };
+        let Some(block) = input.get(..used) else { return Ok(DecodedElement::More(used)) };
         // The two lengths of a block are equal, unless the file is damaged or was truncated while it was
         // written.
         let again = self.order.read_u32(block, used - 4).map_or(0, u64::from);
@@ -107,27 +107,27 @@ impl PcapngSection {
         let body = &block[8..used - 4];
         if kind == INTERFACE_BLOCK {
             self.read_interface(body)?;
-            return Ok(CaptureElement::Skip(length));
+            return Ok(DecodedElement::Skip(length));
         }
-        Ok(CaptureElement::Record { record: self.read_packet(kind, body)?, used })
+        Ok(DecodedElement::Record { record: self.read_packet(kind, body)?, used })
     }
 
     /// Reads a section header. A section has its own byte order and its own interfaces.
-    fn read_section<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
-        let Some(magic) = ByteOrder::Little.read_u32(input, 8) else { return Ok(CaptureElement::More(16)) };
+    fn read_section<'a>(&mut self, input: &'a [u8]) -> Result<DecodedElement<'a>, CaptureDamage> {
+        let Some(magic) = ByteOrder::Little.read_u32(input, 8) else { return Ok(DecodedElement::More(16)) };
         let order = match magic {
             BYTE_ORDER_MAGIC => ByteOrder::Little,
             magic if magic.swap_bytes() == BYTE_ORDER_MAGIC => ByteOrder::Big,
             _ => return Err(CaptureDamage::Magic),
         };
-        let Some(length) = order.read_u32(input, 4) else { return Ok(CaptureElement::More(16)) };
-        let Some(version) = order.read_u16(input, 12) else { return Ok(CaptureElement::More(16)) };
+        let Some(length) = order.read_u32(input, 4) else { return Ok(DecodedElement::More(16)) };
+        let Some(version) = order.read_u16(input, 12) else { return Ok(DecodedElement::More(16)) };
         if version != 1 {
             return Err(CaptureDamage::Version(version));
         }
         // Interfaces are numbered anew in each section, so those of the previous section are removed.
         *self = Self { order, interfaces: Vec::new() };
-        check_length(length).map(CaptureElement::Skip)
+        check_length(length).map(DecodedElement::Skip)
     }
 
     fn read_interface(&mut self, body: &[u8]) -> Result<(), CaptureDamage> {
@@ -229,7 +229,7 @@ impl PcapngInterface {
     }
 }
 
-/// Checks whether a block can have this length.
+/// Checks whether a block can have this length, and returns it.
 fn check_length(length: u32) -> Result<u64, CaptureDamage> {
     let fits = length as usize >= BLOCK_FRAMING_BYTES && length.is_multiple_of(4);
     if fits { Ok(length.into()) } else { Err(CaptureDamage::Length(length.into())) }

@@ -21,19 +21,19 @@ fn read(file: &[u8], window: usize) -> (Vec<KeptRecord>, Result<bool, CaptureDam
         let end = file.len().min(at + want);
         match decoder.next_step(&file[at..end]) {
             Err(damage) => return (records, Err(damage)),
-            Ok(CaptureElement::More(more)) => {
+            Ok(DecodedElement::More(more)) => {
                 assert!(more > end - at && more <= MAX_DECODER_INPUT_BYTES, "{more} of {}", end - at);
                 if end == file.len() {
                     return (records, Ok(false));
                 }
                 want = more;
             }
-            Ok(CaptureElement::Skip(bytes)) => {
+            Ok(DecodedElement::Skip(bytes)) => {
                 assert!(bytes > 0);
                 at = usize::try_from(bytes).map_or(file.len(), |bytes| at.saturating_add(bytes));
                 want = window;
             }
-            Ok(CaptureElement::Record { record, used }) => {
+            Ok(DecodedElement::Record { record, used }) => {
                 assert!(used > 0 && used <= end - at);
                 let CaptureRecord { full_len, at_ns, link_type, .. } = record;
                 records.push(KeptRecord { bytes: record.bytes.to_vec(), full_len, at_ns, link_type });
@@ -168,9 +168,9 @@ fn file_declaration_of_fcs_is_read() {
         let mut at = 0;
         loop {
             match decoder.next_step(&file[at..]).unwrap() {
-                CaptureElement::Record { record, .. } => return record.has_fcs,
-                CaptureElement::Skip(bytes) => at += usize::try_from(bytes).unwrap(),
-                CaptureElement::More(_) => panic!("no record"),
+                DecodedElement::Record { record, .. } => return record.has_fcs,
+                DecodedElement::Skip(bytes) => at += usize::try_from(bytes).unwrap(),
+                DecodedElement::More(_) => panic!("no record"),
             }
         }
     };

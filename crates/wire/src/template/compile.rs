@@ -19,7 +19,7 @@ use packetrig_units::{FrameSize, clamp_to_u32};
 const INNER_FCS_BYTES: usize = 4;
 
 impl FrameTemplate {
-    /// Compiles `spec` into a template.
+    /// Compiles `spec` into a template. Fails if the headers do not fit into the smallest frame.
     pub fn new(mut spec: FrameSpec) -> Result<Self, Error> {
         if spec.headers.is_empty() {
             spec.headers.push(PacketHeader::new(HeaderKind::Ethernet));
@@ -28,7 +28,7 @@ impl FrameTemplate {
         for index in 0..spec.headers.len() {
             layout.place_header(&spec.headers, index);
         }
-        // The order becomes inner checksums before outer ones, because the outer ones cover them.
+        // Reversed, the order is: inner checksums before outer ones, because the outer ones cover them.
         layout.checks.reverse();
         let header_len = layout.image.len();
         let needed = header_len + layout.trim;
@@ -112,7 +112,7 @@ struct TemplateLayout {
     trim: usize,
 }
 
-/// The position of a header while its fields are placed.
+/// The header whose fields are being placed, the next header, and the offset in the frame.
 struct HeaderPosition<'a> {
     header: &'a PacketHeader,
     next: Option<&'a PacketHeader>,

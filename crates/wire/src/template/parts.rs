@@ -23,10 +23,10 @@ pub struct VaryingField {
 
 /// A checksum to which the varying fields have not been added yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenChecksum {
+pub struct PartialChecksum {
     /// Offset in the frame.
     pub at: usize,
-    /// Offset of the first covered byte; whether a sum has even or odd alignment depends on the distance from here.
+    /// Offset of the first covered byte. The bytes of a field at an odd distance from it are swapped in the sum.
     pub start: usize,
     /// One's-complement sum of the covered constant bytes, not inverted.
     pub base: u16,
@@ -49,11 +49,12 @@ pub struct TemplateParts {
     pub tag: Option<TagForm>,
     pub fields: Vec<VaryingField>,
     /// Checksums in the order in which the sender must compute them.
-    pub checks: Vec<OpenChecksum>,
+    pub checks: Vec<PartialChecksum>,
 }
 
 impl FrameTemplate {
-    /// Splits the frames of this size, which must be one of the template's sizes, with the tags of this stream.
+    /// Splits the frames of one size into parts. `size` must be one of the template's sizes; `stream` is the
+    /// stream number in the tags.
     pub fn split_into_parts(&self, size: FrameSize, stream: u16) -> TemplateParts {
         let len = size.kernel_len();
         let stamp = TagStamp { key: TagKey(0), stream, time: 0 };
@@ -95,10 +96,10 @@ impl FrameTemplate {
         len: usize,
         tail: &[u8],
         head: &[u8],
-    ) -> OpenChecksum {
+    ) -> PartialChecksum {
         // An outer checksum also covers the field of an inner one, which is computed before it.
         let into = self.covering_checksums(check.at).into_iter().filter(|outer| *outer > index).collect();
-        let mut open = OpenChecksum {
+        let mut open = PartialChecksum {
             at: check.at,
             start: 0,
             base: 0,

@@ -9,7 +9,7 @@ use packetrig_flow::export::{AnnouncedInterface, ExportFormat};
 use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, IPV4_MAPPED_PREFIX, MeterLedger, TunnelKind};
 use packetrig_flow_io::BackpressurePolicy;
 use packetrig_flow_io::export::{
-    ExportContent, ExportDestination, ExportThread, MeterExport, open_queue, spawn_export,
+    ExportContent, ExportDestination, ExportThread, MeterExport, open_export_queue, spawn_export,
 };
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
@@ -170,7 +170,7 @@ const PROFILES: [Profile; 4] = [
 
 /// Exports all records to a target, and ends.
 fn export(profile: Profile, target: &str) {
-    let (queue, incoming) = open_queue(4 << 20, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(4 << 20, &BackpressurePolicy::default());
     let destination = ExportDestination {
         target: target.parse().unwrap(),
         content: ExportContent::Records(profile.format),

@@ -4,7 +4,9 @@ use super::{NOW, address, received, write_pcap};
 use packetrig_flow::sim::{SIM_PORT, SimEvent};
 use packetrig_flow::{FlowKey, MeterLedger, TunnelKind};
 use packetrig_flow_io::BackpressurePolicy;
-use packetrig_flow_io::export::{ExportContent, ExportDestination, MeterExport, open_queue, spawn_export};
+use packetrig_flow_io::export::{
+    ExportContent, ExportDestination, MeterExport, open_export_queue, spawn_export,
+};
 use packetrig_tests::skip;
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +38,7 @@ fn events() -> Vec<SimEvent> {
 }
 
 fn export(target: &str) {
-    let (queue, incoming) = open_queue(4 << 20, &BackpressurePolicy::default());
+    let (queue, incoming) = open_export_queue(4 << 20, &BackpressurePolicy::default());
     let destination = ExportDestination { target: target.parse().unwrap(), content: ExportContent::Sim };
     let options = MeterExport { destinations: vec![destination], domain: 77, ..MeterExport::default() };
     let ledger = || {

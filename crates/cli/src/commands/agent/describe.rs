@@ -1,4 +1,4 @@
-//! Makes the hello of a node: its ports, clock, disk and labels.
+//! Makes the hello message of a node, which tells controllers its ports, clock, free disk space and labels.
 
 use packetrig_fleet::hello::{ClockFacts, ClockSource, FLEET_PROTOCOL_VERSION, NodeHello, OfferedPort};
 use packetrig_fleet::permit::{LendingPermit, PermittedPort};
@@ -13,10 +13,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Interval between two readings of the interfaces. They change rarely, and reading them takes several calls per interface.
+/// Interval between two readings of the interfaces. They change rarely, and reading takes several system calls for
+/// each interface.
 const PORT_READ_INTERVAL: Nanos = Nanos::from_secs(5);
 
-/// Makes hellos and caches the parts that change rarely.
+/// Makes hello messages. Caches the ports, the identity of the clock and the support for BPF.
 #[derive(Debug)]
 pub(super) struct NodeDescriber {
     permit: Arc<LendingPermit>,
@@ -76,13 +77,14 @@ impl NodeDescriber {
             self.permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
         let mut others: Vec<String> = named.filter_map(|location| location.namespace).collect();
         others.sort();
-        // The owner may lend several ports of a namespace; it is entered once.
+        // The owner may lend several ports of one namespace; each namespace is read once.
         others.dedup();
         let others = others.into_iter().flat_map(|namespace| self.ports_of_namespace(Some(namespace)));
         here.into_iter().chain(others).collect()
     }
 
-    /// Lists the ports of a namespace. If it cannot be entered, the list is empty: a hello must not fail because of one port.
+    /// Lists the ports of a namespace. The list is empty if the namespace cannot be entered: the node must still send
+    /// its hello with the ports of the other namespaces.
     fn ports_of_namespace(&self, namespace: Option<String>) -> Vec<OfferedPort> {
         let found = NetNs::open_named_or_current_namespace(namespace.as_deref())
             .and_then(|netns| facts::read_interface_facts(&netns));
@@ -103,8 +105,8 @@ impl NodeDescriber {
     }
 
     fn describe_port(&self, lent: PermittedPort, interface: &InterfaceFacts) -> OfferedPort {
-        // The list of back ends says which of them a plan may request here, not which one a run will use: the rig chooses
-        // per run. Live frames need a driver with native XDP. AF_XDP sockets work without it, in copy mode.
+        // These are the back ends that a plan may request on this port; the rig chooses one for each run. `Xdp` sends
+        // live frames, which need a driver with native XDP. AF_XDP sockets also work without it, in copy mode.
         let native = interface.xdp.as_ref().is_some_and(|xdp| xdp.native);
         let possible =
             [(BackEnd::Packet, true), (BackEnd::Xdp, self.has_bpf && native), (BackEnd::AfXdp, self.has_bpf)];

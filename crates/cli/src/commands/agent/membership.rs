@@ -16,13 +16,13 @@ use std::time::Duration;
 const CERTIFICATE_CHECK_INTERVAL: Nanos = Nanos::from_secs(6 * 3600);
 /// Interval between two checks of the number of refused log-ins.
 const LOGIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Refused log-ins before the node asks the fleet for the reason: a message server that reloads its configuration
-/// refuses every log-in for a moment.
+/// Number of refused log-ins after which the node checks whether it was removed. Fewer are normal: a message server
+/// that reloads its configuration refuses every log-in for a moment.
 const MAX_REFUSED_LOGINS: u32 = 4;
-/// Shortest time between two such questions.
+/// Shortest time between two checks whether this node was removed.
 const QUESTION_PAUSE: Nanos = Nanos::from_secs(20);
 
-/// Expiry of the certificate, in seconds since 1970; 0 if it is not known. Clones share it.
+/// Expiry of the certificate, in seconds since 1970; 0 if it is not known. All clones share one value.
 #[derive(Clone, Debug)]
 pub(super) struct CertificateExpiry(Arc<AtomicU64>);
 
@@ -62,7 +62,7 @@ impl MembershipWatch {
         Ok(Self { removed })
     }
 
-    /// Returns the error that ends the node if the operator removed it.
+    /// Fails if the operator removed this node from the fleet; the error then ends the command.
     pub(super) fn into_result(self) -> Result<(), Error> {
         match self.removed.get() {
             Some(enrol::Error::Removed(why)) => Err(enrol::Error::Removed(why.clone()).into()),
@@ -96,7 +96,7 @@ impl WatchJob {
         }
     }
 
-    /// Renews the certificate if it is due. Open connections stay; the next connection uses the new certificate.
+    /// Renews the certificate if a renewal is due. Open connections stay open; later ones use the new certificate.
     fn renew_certificate(&self) {
         match super::renew_membership_if_due(&self.home) {
             Ok(Some(renewed)) => {
@@ -104,8 +104,10 @@ impl WatchJob {
                 self.fabric.renew_credentials(renewed.renewed_credentials());
             }
             Ok(None) => {}
-            // The next attempt is six hours away, so a line for each failure is no flood.
-            Err(error) => print_remark(format_args!("cannot renew the certificate of this node: {error}")),
+            // The next attempt is six hours away, so printing every failure does not flood the log.
+            Err(error) => print_remark(format_args!(
+                "cannot renew the certificate of this node: {error}; the agent tries again in six hours"
+            )),
         }
     }
 
@@ -123,8 +125,8 @@ fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
     last_ns.is_none_or(|last| clock::boottime_ns().saturating_sub(last) >= every.as_u64())
 }
 
-/// Asks the enrolment server for a renewal, and returns the error if the server refuses it: then this node was removed.
-/// `None` if the node is still a member, or if there is no answer. The renewed certificate is not used.
+/// Requests a renewal of the certificate only to find out whether the operator removed this node: then the server
+/// refuses the renewal, and its error is returned. `None` otherwise, also if no answer comes.
 fn find_removal_by_renewing(home: &NodeHome) -> Option<enrol::Error> {
     let membership = FleetMembership::load_from(&home.membership_file()).ok()?;
     match enrol::renew_membership(&membership) {

@@ -29,7 +29,7 @@ pub(super) struct NodeObserver {
     gate: SendGate,
 }
 
-/// State of a node at one moment.
+/// Values of a node that one scrape of the metrics returns.
 struct NodeState {
     elapsed: Nanos,
     is_connected: bool,
@@ -60,7 +60,7 @@ impl NodeObserver {
         }
     }
 
-    /// Starts to serve the metrics, if the user wants them. The thread has none of the rights of runs.
+    /// Starts a thread that serves the metrics if `--metrics` is given. It has none of the capabilities that runs need.
     pub(super) fn serve_if_requested(
         self,
         arguments: &Arguments,
@@ -99,7 +99,11 @@ fn format_node_metrics(node: &str, state: &NodeState) -> String {
         "Time since the worker first connected to its fleet.",
         state.elapsed.as_secs_f64(),
     );
-    text.write_value("connected", "1 while the message server answers.", u64::from(state.is_connected));
+    text.write_value(
+        "connected",
+        "1 while this node is connected to the message server of its fleet.",
+        u64::from(state.is_connected),
+    );
     text.write_value(
         "certificate_expiry_timestamp_seconds",
         "Expiry of the certificate of this node, in seconds since 1970.",
@@ -107,7 +111,7 @@ fn format_node_metrics(node: &str, state: &NodeState) -> String {
     );
     text.write_value(
         "lease_remaining_seconds",
-        "Time for which senders may still send; 0 outside of runs.",
+        "Time for which senders may still send; 0 if there is no lease, or if it has expired.",
         state.lease.map(Nanos::as_secs_f64),
     );
     let uplink = &state.uplink;
@@ -118,7 +122,7 @@ fn format_node_metrics(node: &str, state: &NodeState) -> String {
         "Result segments that the controller does not have yet.",
         uplink.waiting_segments,
     );
-    text.write_value("spool_used_bytes", "Disk space of these result segments.", uplink.used_bytes);
+    text.write_value("spool_used_bytes", "Disk space of result segments in the spool.", uplink.used_bytes);
     text.write_value("spool_limit_bytes", "Disk space that results may use (--spool).", state.spool_limit);
     text.write_value(
         "spool_blocked",

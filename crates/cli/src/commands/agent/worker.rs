@@ -16,13 +16,13 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
 use packetrig_fleet::agent::{AgentMachine, PersistentAgentState};
 use packetrig_fleet::captures::CaptureQuestions;
-use packetrig_fleet::fabric::{Error as FabricError, Fabric, ResultOutlet};
+use packetrig_fleet::fabric::{Error as FabricError, Fabric, ResultSender};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
 use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitRequest};
 use packetrig_fleet_io::{
-    CaptureServer, DateReader, EnginePlane, LentMachine, NodeMembership as Duties, NodeSite, ProbePolicy,
-    ResultUplink, UplinkSource, epoch, serve_fleet_agent,
+    CaptureServer, DateReader, EnginePlaneSource, LentMachine, NodeMembership as Duties, NodeSite,
+    ProbePolicy, ResultUplink, UplinkSource, epoch, serve_fleet_agent,
 };
 use packetrig_nats::enrol::FleetMembership;
 use packetrig_nats::{NatsFabric, ServerAccess};
@@ -37,16 +37,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Bytes of the disk that captures and counts per second must leave free; results may use them.
+/// Free disk space, in bytes, that captures and values per second must not use. Final results may use it.
 pub(crate) const RESERVED_DISK_BYTES: u64 = 256 << 20;
 /// Time between two attempts to reach a server that does not answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval between two checks for signals.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Reads the owner's permit file. Returns the default permit if no file is named and the usual file does not exist.
+/// Reads the owner's permit file: the one that `--owner` names, or `owner.toml` in the node's directory.
 pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
-    // A file that was named must exist. The usual file may be absent: then the default permit applies.
+    // A file that `--owner` names must exist. Without `owner.toml`, the default permit applies.
     let usual = home.file_path("owner.toml");
     let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
     let mut permit = match file {
@@ -100,24 +100,25 @@ pub(super) fn run_worker(
     home: &NodeHome,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // This comes before the first thread: threads of runs come and go, and each one would otherwise get its own heap.
-    memory::limit_to_one_heap();
+    // This must come before the first thread starts: otherwise each of the many threads of runs gets its own heap.
+    memory::limit_to_one_malloc_arena();
     // Without its supervisor, nothing would kill this process when it sends beyond its lease.
     process::die_with_parent_process()?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let permit = Arc::new(read_permit(arguments, home)?);
-    // This comes before the sandbox, because the file is outside the directories that this program needs.
+    // The probe permit is read before the sandbox starts, because its file is outside of the directories that the
+    // sandbox will allow.
     let probes = read_probe_policy(&permit)?;
-    // This comes before the connection: the message server refuses an expired certificate, but the enrolment
-    // server still renews it.
+    // The certificate is renewed before the node connects: the message server refuses an expired certificate, but
+    // the enrolment server still renews it.
     if let Err(error) = super::renew_membership_if_due(home) {
         print_remark(format_args!("cannot renew the certificate of this node: {error}"));
     }
     let membership = FleetMembership::load_from(&home.membership_file())?;
     let needs = needs::agent_program_needs(arguments, home.directory(), permit.replays.as_deref())?;
-    // Landlock must be in force before the second thread starts, so this comes before the fabric.
+    // Landlock must be active before a second thread starts. The connection to the message server starts threads.
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs)?;
-    let fabric_sandbox = opening.drop_rights_except_confined(&lent_namespaces(&permit))?;
+    let fabric_sandbox = opening.drop_rights_except_confined(&list_lent_port_namespaces(&permit))?;
     let node = membership.name.clone();
     let access =
         ServerAccess { epoch_proof: Some(home.file_path("epoch-proof")), ..membership.server_access()? };
@@ -138,9 +139,13 @@ pub(super) fn run_worker(
     let observer = NodeObserver::new(arguments, home, &expiry, (&node, &endpoint), (&uplink, &gate));
     let metrics = observer.serve_if_requested(arguments, &fabric_sandbox)?;
     let agent = AgentMachine::new_leased(LeaseTerms::FLEET_TERMS, read_earlier_agent_state(home, &permit)?);
-    let site = node_site(arguments, home, &node, &permit)?;
-    let mut planes =
-        EnginePlane::for_lent_machine(lent_machine(arguments, home, (&node, &gate), (permit, probes))?);
+    let site = build_node_site(arguments, home, &node, &permit)?;
+    let mut planes = EnginePlaneSource::for_lent_machine(describe_lent_machine(
+        arguments,
+        home,
+        (&node, &gate),
+        (permit, probes),
+    )?);
     output.write_line(format_args!("Node {node} of the fleet at {} waits for runs", membership.address));
     // `serve_fleet_agent` checks this flag in its loop, because it waits for messages and not for signals.
     let over = Arc::new(AtomicBool::new(false));
@@ -149,7 +154,7 @@ pub(super) fn run_worker(
     serve_fleet_agent(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
     // The metrics server ends here, because it keeps the connection to the message server open.
     drop(metrics);
-    // This comes last, after the runs have ended: for a removed node, the reason is the error of the command.
+    // Checked after all runs have ended: if the operator removed this node, the command ends with that error.
     watch.into_result()?;
     Ok(CommandExit::Ok)
 }
@@ -168,7 +173,7 @@ fn read_earlier_agent_state(home: &NodeHome, permit: &LendingPermit) -> Result<P
     })
 }
 
-fn node_site(
+fn build_node_site(
     arguments: &Arguments,
     home: &NodeHome,
     node: &NodeName,
@@ -185,8 +190,8 @@ fn node_site(
     })
 }
 
-/// Resources that the owner lends to the node's runs.
-fn lent_machine(
+/// Collects what runs may use on this machine: back end, limits of the rig, captures, and rights to send and probe.
+fn describe_lent_machine(
     arguments: &Arguments,
     home: &NodeHome,
     (node, gate): (&NodeName, &SendGate),
@@ -205,8 +210,8 @@ fn lent_machine(
     })
 }
 
-/// The other network namespaces from which the owner lends ports.
-pub(super) fn lent_namespaces(permit: &LendingPermit) -> Vec<String> {
+/// Returns the other network namespaces from which the owner lends ports. A namespace may occur several times.
+pub(super) fn list_lent_port_namespaces(permit: &LendingPermit) -> Vec<String> {
     let locations =
         permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
     locations.filter_map(|location| location.namespace).collect()
@@ -241,7 +246,7 @@ fn serve_captures(
 ) -> Result<CaptureServer, Error> {
     let fabric = fabric.clone();
     let node = node.clone();
-    // This is a function and not a connection, because the thread that serves captures tries again until the message
+    // The capture server gets a function instead of a connection, because its thread tries again until the message
     // server answers.
     let open =
         Box::new(move || Ok(Box::new(fabric.open_capture_questions(&node)?) as Box<dyn CaptureQuestions>));
@@ -263,14 +268,14 @@ fn start_uplink(
     let found = spool.recovered_parts();
     if found.cut_short > 0 || found.torn > 0 {
         print_remark(format_args!(
-            "{} runs ended early when this node last stopped; {} segments wait for the controller, {} files are \
-                damaged",
+            "runs that ended early when this node last stopped: {}; result segments that wait for the controller: \
+                {}; damaged result files: {}",
             found.cut_short, found.waiting, found.torn
         ));
     }
     let fabric = fabric.clone();
     let node = membership.name.clone();
-    let open = Box::new(move || Ok(Box::new(fabric.open_result_outlet(&node)?) as Box<dyn ResultOutlet>));
+    let open = Box::new(move || Ok(Box::new(fabric.open_result_outlet(&node)?) as Box<dyn ResultSender>));
     let source = UplinkSource {
         spool,
         captures: home.file_path("captures"),
@@ -280,7 +285,7 @@ fn start_uplink(
     Ok(ResultUplink::start_sending(source, open)?)
 }
 
-/// The owner's permit, as read at the start of the worker. The rig asks it before each run.
+/// The owner's permit, as read at the start of the worker. The rig checks every plan against it before the run.
 #[derive(Debug)]
 struct OwnerFile {
     permit: Arc<LendingPermit>,
@@ -288,7 +293,7 @@ struct OwnerFile {
 
 impl OwnerPermit for OwnerFile {
     fn list_objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
-        let own_ports: Vec<OwnPlanPort> = question.ports.iter().map(own_plan_port).collect();
+        let own_ports: Vec<OwnPlanPort> = question.ports.iter().map(to_own_plan_port).collect();
         let request = PermitRequest { terms: question.terms, replays: question.replays };
         self.permit.check_plan(question.plan, &own_ports, request)
     }
@@ -298,7 +303,7 @@ impl OwnerPermit for OwnerFile {
     }
 }
 
-fn own_plan_port(port: &PermitPort) -> OwnPlanPort {
+fn to_own_plan_port(port: &PermitPort) -> OwnPlanPort {
     OwnPlanPort {
         port: port.port,
         interface: port.interface.to_string(),

@@ -11,7 +11,7 @@ use crate::table::format_table;
 use packetrig_flow::CarriedRecords;
 use packetrig_flow::collect::{GroupSwitch, SESSION_COUNTS};
 use packetrig_flow_io::collect::{CollectLedger, GroupLedger, MissingData};
-use packetrig_flow_store::KeptCounts;
+use packetrig_flow_store::SinkRecordCounts;
 use packetrig_units::Nanos;
 use packetrig_units::RemovedFiles;
 use packetrig_units::exposition::MetricsText;
@@ -20,12 +20,13 @@ use packetrig_units::exposition::MetricsText;
 pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> Vec<MissingData> {
     let mut missing = ledger.missing_data();
     let in_queues: u64 = sinks.iter().map(|sink| sink.kept.queue_dropped.records).sum();
-    // `lost` includes the records that its queue dropped. Both counts are shown separately,
-    // because their remedies differ.
+    // The count `lost` of a sink includes the records that the sink's queue dropped. Both numbers are shown
+    // separately, because their remedies differ.
     let lost: u64 = sinks.iter().map(|sink| sink.kept.lost.records).sum();
     let of_sinks = [
         ("records from datagrams dropped: the queue of a sink was full", in_queues),
         ("records that a sink could not store", lost - in_queues),
+        ("records that a killed collector could not store", records_given_up_before(sinks)),
     ];
     let found = of_sinks.into_iter().filter(|(_, amount)| *amount > 0);
     missing.extend(found.map(|(what, amount)| MissingData { what, amount }));
@@ -33,17 +34,32 @@ pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -
     missing
 }
 
-/// Losses of killed collectors that used the same directory before.
+/// Records that killed collectors in the same directories had received and could not store.
+fn records_given_up_before(sinks: &[SinkStoredCounts]) -> u64 {
+    sinks.iter().map(|sink| sink.before.given_up.records).sum()
+}
+
+/// Lists, for each exporter, what killed collectors did not store in the directory. Empty if none was killed.
 pub(super) fn losses_of_killed_collectors(
     ledger: &CollectLedger,
     sinks: &[SinkStoredCounts],
 ) -> Vec<UnstoredByKilledCollectors> {
-    sinks.iter().flat_map(|sink| earlier::losses_by_exporter(ledger, &sink.before)).collect()
+    sinks.iter().flat_map(|sink| earlier::losses_by_exporter(ledger, &sink.before.stored)).collect()
 }
 
 /// Describes the losses of killed collectors, one line for each exporter.
 pub(super) fn killed_collectors_text(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> String {
     let mut text = String::new();
+    let given_up = records_given_up_before(sinks);
+    if given_up > 0 {
+        append_text(
+            &mut text,
+            format_args!(
+                "an earlier collector was killed: before that, it could not store {} records; they are counted as stored below\n",
+                format_count(given_up)
+            ),
+        );
+    }
     for UnstoredByKilledCollectors { exporter, domain, stored_records, missing, unit } in
         losses_of_killed_collectors(ledger, sinks)
     {
@@ -62,8 +78,8 @@ pub(super) fn killed_collectors_text(ledger: &CollectLedger, sinks: &[SinkStored
     text
 }
 
-/// Describes the accounts that do not balance. A surplus is as wrong as a deficit, because it could
-/// hide a loss elsewhere.
+/// Describes the counters that contradict each other; empty if all agree. A surplus is as wrong as a deficit, because
+/// it could hide a loss elsewhere.
 pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> Vec<String> {
     let mut found: Vec<String> = ledger.imbalances().iter().map(ToString::to_string).collect();
     for sink in sinks {
@@ -79,25 +95,25 @@ pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[SinkStoredCounts]
         let name = &sink.sink;
         for (what, given, offered) in counts.into_iter().filter(|(_, given, offered)| given != offered) {
             found.push(format!(
-                "{name}: {given} {what} were handed over to this sink, but it counted {offered}"
+                "{name}: the collector passed {given} {what} to this sink, but the sink counted {offered}"
             ));
         }
         if !kept.is_balanced() {
-            found.push(format!("{}: offered is not stored + lost + waiting: {kept:?}", sink.sink));
+            found.push(format!("{}: offered is not equal to stored + lost + waiting: {kept:?}", sink.sink));
         }
     }
     found
 }
 
 /// Describes the missing data in one line; empty if nothing is missing.
-pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> String {
+pub(super) fn describe_missing_data(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> String {
     let missing = missing_data(ledger, sinks);
     let amounts: Vec<_> =
         missing.iter().map(|one| format!("{} {}", format_count(one.amount), one.what)).collect();
     if amounts.is_empty() { String::new() } else { format!("missing: {}\n", amounts.join("; ")) }
 }
 
-/// Counters of all exporters together that are not zero.
+/// Table of the counters, summed over all exporters. Counters that are zero are left out.
 pub(super) fn exporters_counter_table(ledger: &CollectLedger) -> String {
     let handed = ledger.handed.named_counts().map(|(_, meaning, value)| (meaning, value));
     let counts = SESSION_COUNTS.iter().map(|one| (one.meaning, (one.get)(&ledger.total)));
@@ -116,8 +132,8 @@ pub(super) fn exporters_counter_table(ledger: &CollectLedger) -> String {
     format_table(&["of all exporters", "count"], rows)
 }
 
-/// Tables of a group's records by outcome, of its meters, and of its switches.
-pub(super) fn table_of_group(group: &GroupLedger) -> String {
+/// Tables of a meter group: its counters, its meters, and the changes of its active meter.
+pub(super) fn format_group_tables(group: &GroupLedger) -> String {
     let counts = group.named_counts().into_iter().filter(|(_, _, value)| *value > 0);
     let all = format_table(
         &[&format!("of group {}", group.group), "count"],
@@ -132,11 +148,11 @@ pub(super) fn table_of_group(group: &GroupLedger) -> String {
         [vec![number.to_string()], numbers.map(format_count).to_vec(), vec![copy, lacking, heard]].concat()
     });
     let head = ["meter", "records", "packets", "first to report", "of its copy", "lacking", "last heard"];
-    all + &format_table(&head, rows) + &table_of_switches(group)
+    all + &format_table(&head, rows) + &format_role_changes_table(group)
 }
 
-/// Table of the times at which another meter began to export for the group.
-fn table_of_switches(group: &GroupLedger) -> String {
+/// Table of the changes of the group's active meter; empty if it never changed.
+fn format_role_changes_table(group: &GroupLedger) -> String {
     if group.counts.switches.is_empty() {
         return String::new();
     }
@@ -152,10 +168,10 @@ fn table_of_switches(group: &GroupLedger) -> String {
         ]
         .concat()
     });
-    // The list is bounded, and the count is not.
+    // The list contains only the latest changes; `switch_count` counts all.
     let left_out = group.counts.switch_count - group.counts.switches.len() as u64;
     let note = if left_out > 0 {
-        format!("{} earlier changes are not shown\n", format_count(left_out))
+        format!("earlier changes that are not shown: {}\n", format_count(left_out))
     } else {
         String::new()
     };
@@ -165,22 +181,22 @@ fn table_of_switches(group: &GroupLedger) -> String {
     ) + &note
 }
 
-/// The accounts of a sink with their names in metrics and in tables.
-const fn sink_accounts(kept: &KeptCounts) -> [(&'static str, &'static str, CarriedRecords); 5] {
+/// Returns the counters of a sink, each with its name in metrics and its name in tables.
+const fn list_sink_counters(kept: &SinkRecordCounts) -> [(&'static str, &'static str, CarriedRecords); 5] {
     [
         ("offered", "offered", kept.offered),
         ("stored", "stored", kept.stored),
         ("lost", "lost", kept.lost),
-        ("queue_dropped", "of the lost, because its queue was full", kept.queue_dropped),
+        ("queue_dropped", "lost because the queue was full (part of lost)", kept.queue_dropped),
         ("waiting", "waiting", kept.waiting),
     ]
 }
 
-pub(super) fn table_of_sinks(sinks: &[SinkStoredCounts]) -> String {
+pub(super) fn format_sinks_table(sinks: &[SinkStoredCounts]) -> String {
     let mut rows = Vec::new();
     let mut remarks = String::new();
     for sink in sinks {
-        for (_, what, carried) in sink_accounts(&sink.kept) {
+        for (_, what, carried) in list_sink_counters(&sink.kept) {
             let CarriedRecords { records, packets, bytes } = carried;
             if carried != CarriedRecords::default() {
                 rows.push(vec![
@@ -193,11 +209,11 @@ pub(super) fn table_of_sinks(sinks: &[SinkStoredCounts]) -> String {
         }
         if sink.kept.failures > 0 {
             let failures = format_count(sink.kept.failures);
-            append_text(&mut remarks, format_args!("{}: {failures} attempts to store failed\n", sink.sink));
+            append_text(&mut remarks, format_args!("{}: failed attempts to store: {failures}\n", sink.sink));
         }
         if sink.kept.file_bytes > 0 {
             let bytes = format_count(sink.kept.file_bytes);
-            append_text(&mut remarks, format_args!("{}: {bytes} bytes of files\n", sink.sink));
+            append_text(&mut remarks, format_args!("{}: bytes written to files: {bytes}\n", sink.sink));
         }
         for (_, what, count) in
             sink.kept.removed.named_counts().into_iter().filter(|(_, _, count)| *count > 0)
@@ -216,31 +232,31 @@ pub(super) fn table_of_sinks(sinks: &[SinkStoredCounts]) -> String {
     all + &remarks
 }
 
-/// The accounts of all sinks, for scrapers.
-pub(super) fn sink_metrics_text(kept: &[KeptCounts]) -> String {
+/// Formats the counters of all sinks as Prometheus metrics. The label `sink` is the position of the sink.
+pub(super) fn sink_metrics_text(kept: &[SinkRecordCounts]) -> String {
     type Unit = (&'static str, fn(&CarriedRecords) -> u64);
     let units: [Unit; 3] = [("records", |c| c.records), ("packets", |c| c.packets), ("bytes", |c| c.bytes)];
     let mut text = MetricsText::with_prefix("packetrig_collect_sink_");
     let numbers: Vec<String> = (0..kept.len()).map(|number| number.to_string()).collect();
-    let mut write = |name: &str, help: &str, value: &dyn Fn(&KeptCounts) -> u64| {
+    let mut write = |name: &str, help: &str, value: &dyn Fn(&SinkRecordCounts) -> u64| {
         text.write_metric(name, help, |samples| {
             for (number, kept) in numbers.iter().zip(kept) {
                 samples.add_sample(&[("sink", number)], value(kept));
             }
         });
     };
-    // The default gives only the names: the values are read from each sink, at the same position.
-    for (at, (name, what, _)) in sink_accounts(&KeptCounts::default()).into_iter().enumerate() {
+    // Only the names come from the default counts. The values come from each sink, at the same index.
+    for (at, (name, what, _)) in list_sink_counters(&SinkRecordCounts::default()).into_iter().enumerate() {
         for (unit, value) in units {
             // The number of waiting records goes up and down. All others only grow, so their names end
             // in `_total` by convention.
             let total = if name == "waiting" { "" } else { "_total" };
             let help = format!("Sinks, {unit}: {what}.");
-            write(&format!("{name}_{unit}{total}"), &help, &|kept| value(&sink_accounts(kept)[at].2));
+            write(&format!("{name}_{unit}{total}"), &help, &|kept| value(&list_sink_counters(kept)[at].2));
         }
     }
-    write("failures_total", "Attempts to store that failed.", &|kept| kept.failures);
-    write("file_bytes_total", "Bytes of the files that were written.", &|kept| kept.file_bytes);
+    write("failures_total", "Failed attempts of the sinks to store records.", &|kept| kept.failures);
+    write("file_bytes_total", "Bytes that the sinks wrote to files.", &|kept| kept.file_bytes);
     for (at, (name, what, _)) in RemovedFiles::default().named_counts().into_iter().enumerate() {
         write(name, &format!("Sinks: {what}."), &|kept| kept.removed.named_counts()[at].2);
     }
@@ -251,7 +267,7 @@ pub(super) fn sink_metrics_text(kept: &[KeptCounts]) -> String {
 mod tests {
     use super::super::show;
     use super::*;
-    use packetrig_flow_store::progress::StoredProgress;
+    use packetrig_flow_store::progress::KilledCollectorRecords;
     use serde_json::{Value, json};
 
     const LABELS: [&str; 3] = ["port", "domain", "elapsed_ns"];
@@ -308,19 +324,19 @@ mod tests {
             "domain": 1, "is_here": true, "counts": all["total"].clone(), "reported": null});
         all["exporters"] = json!([exporter]);
         let ledger: CollectLedger = serde_json::from_value(all).unwrap();
-        let mut kept = serde_json::to_value(KeptCounts::default()).unwrap();
+        let mut kept = serde_json::to_value(SinkRecordCounts::default()).unwrap();
         number_all(&mut kept, "", &mut next, &mut given);
         // `lost` includes the dropped records, so the larger number is the lost one.
         let less = kept["lost"].take();
         kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
-        let kept: KeptCounts = serde_json::from_value(kept).unwrap();
+        let kept: SinkRecordCounts = serde_json::from_value(kept).unwrap();
         let sinks = [SinkStoredCounts {
             stores_records: true,
             sink: "records".into(),
             kept,
             failure: None,
             recovered: None,
-            before: StoredProgress::default(),
+            before: KilledCollectorRecords::default(),
         }];
         let (tables, metrics) = (show::report_tables(&ledger, &sinks), show::metrics_text(&ledger, &[kept]));
         for (name, value) in &given {

@@ -1,8 +1,8 @@
-//! Losses of a killed collector, by the exporters' own counts.
+//! Computes what a killed collector lost, according to the exporters' own counts.
 //!
-//! A meter of packetrig reports how many packets its records contain in total. The sequence numbers of other exporters over UDP continue,
-//! so the first number that this collector receives shows how many records were sent in between. Records that are neither in the files of
-//! the killed collector nor arrived here are missing.
+//! A packetrig meter reports how many packets its records contain in total. Other exporters over UDP (IPFIX, NetFlow 5)
+//! number their records. The first number that this collector receives shows how many records were sent before it.
+//! Data that the killed collector did not store and that this collector did not receive is missing.
 
 use super::sinks::record_maker;
 use crate::output::print_remark;
@@ -12,16 +12,16 @@ use packetrig_flow_io::collect::{CollectLedger, ExporterLedger, MissingData};
 use packetrig_flow_store::progress::{
     ExporterProgress, KilledCollectorRecords, ProgressFile, ProgressNumber, StoredProgress,
 };
-use packetrig_flow_store::{RecordMaker, StoredCallback};
+use packetrig_flow_store::{RecordExporter, StoredCallback};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// If the list has more exporters than this, it may drop exporters that the collector has forgotten. Without a
-/// limit, senders that invent exporters could make the list grow without end, and it is written every second.
+/// Number of exporters above which the progress file may leave out exporters that the collector no longer knows. The
+/// limit protects the file, which is written often, against senders that invent exporters.
 const MAX_EXPORTERS: usize = 16_384;
-/// Longest jump of a sequence number; a longer one means that the exporter has restarted.
+/// If a sequence number jumps by this much or more, it does not continue the earlier numbers.
 const MAX_UNITS: u32 = 1 << 31;
 
 /// Data of one exporter that killed collectors did not store.
@@ -32,41 +32,38 @@ pub(super) struct UnstoredByKilledCollectors {
     pub(super) domain: u32,
     /// Records of this exporter that earlier collectors stored.
     pub(super) stored_records: u64,
-    /// Amount in `unit`; absent if the exporter does not report it.
+    /// Missing amount in `unit`; absent if it cannot be computed from the exporter's counts.
     pub(super) missing: Option<u64>,
     pub(super) unit: &'static str,
 }
 
-/// Tracks the stored amounts of each exporter in a directory.
+/// Keeps the progress file of a directory: how many records and packets of each exporter the directory has.
 pub(super) struct DirectoryProgress {
     file: Arc<Mutex<ProgressFile>>,
-    /// Amounts that earlier collectors stored.
-    before: StoredProgress,
-    /// True if one of the earlier collectors was killed.
-    has_killed: bool,
+    /// Records of earlier collectors that were killed.
+    before: KilledCollectorRecords,
     /// The amounts of `before`, plus the amounts that the sink has accepted from this collector.
     now: StoredProgress,
     /// Exporters that the collector knew when the progress was last written.
-    present: BTreeSet<RecordMaker>,
+    present: BTreeSet<RecordExporter>,
 }
 
 impl DirectoryProgress {
-    /// Opens the progress of a directory whose files have been recovered already.
+    /// Reads the progress files of earlier collectors, writes their sums to a new file and removes them. The flow
+    /// records in the directory must have been recovered before.
     pub(super) fn open_directory(directory: &Path) -> Result<Self, packetrig_flow_store::Error> {
-        let killed = KilledCollectorRecords::find_in(directory)?;
-        let before = killed.stored.clone();
-        // The new file has the sums of the old ones before those are removed: a crash in between loses no account.
-        let file = ProgressFile::create_in(directory, &killed)?;
-        killed.remove_files()?;
-        let has_killed = killed.has_killed_collector();
+        let before = KilledCollectorRecords::find_in(directory)?;
+        // The new file has the sums before the old files are removed: a crash between the two steps loses nothing.
+        let file = ProgressFile::create_in(directory, &before)?;
+        before.remove_files()?;
         let present = BTreeSet::new();
-        Ok(Self { file: Arc::new(Mutex::new(file)), now: before.clone(), before, has_killed, present })
+        Ok(Self { file: Arc::new(Mutex::new(file)), now: before.stored.clone(), before, present })
     }
 
-    /// Counts records of an exporter that the sink has taken.
+    /// Adds records of an exporter that the sink's queue has accepted.
     pub(super) fn add_accepted_records(
         &mut self,
-        maker: RecordMaker,
+        maker: RecordExporter,
         taken: CarriedRecords,
         records: &[FlowRecord],
     ) {
@@ -75,13 +72,13 @@ impl DirectoryProgress {
         has.packets = has.packets.saturating_add(taken.packets);
         has.is_of_group |= records.iter().any(|record| record.history.is_some());
         if self.now.len() > MAX_EXPORTERS.max(2 * self.present.len()) {
-            self.forget_absent_exporters(maker);
+            self.remove_unknown_exporters(maker);
         }
     }
 
     /// Removes half of the exporters that the collector does not know any more, those with the fewest records first.
     /// `latest` stays.
-    fn forget_absent_exporters(&mut self, latest: RecordMaker) {
+    fn remove_unknown_exporters(&mut self, latest: RecordExporter) {
         let absent = self.now.iter().filter(|(maker, _)| **maker != latest && !self.present.contains(maker));
         let mut absent: Vec<_> = absent.map(|(maker, has)| (has.records, *maker)).collect();
         absent.sort_unstable();
@@ -90,9 +87,9 @@ impl DirectoryProgress {
         }
     }
 
-    /// Prepares the note for the progress file: all counts, if all records up to here are stored; otherwise
-    /// only the first numbers of new exporters.
-    pub(super) fn prepare_note(&mut self, exporters: &[ExporterLedger]) -> StoredCallback {
+    /// Returns a callback that writes to the progress file: all counts, if none of the records accepted so far waits in
+    /// the sink any more; otherwise only the first sequence numbers of new exporters.
+    pub(super) fn prepare_progress_callback(&mut self, exporters: &[ExporterLedger]) -> StoredCallback {
         let mut begun = StoredProgress::new();
         let sessions_by_maker = group_by_maker(exporters);
         self.present = sessions_by_maker.keys().copied().collect();
@@ -101,9 +98,9 @@ impl DirectoryProgress {
             let now = ExporterSums::from_sessions(&sessions);
             if let Some(sent) = now.sent_packets {
                 if has.sent_packets.is_none() {
-                    // This is the first ledger of this exporter: packets that it counts, and that neither
-                    // earlier files nor this collector have, are lacking.
-                    let stored = self.before.get(&maker).map_or(0, |before| before.packets);
+                    // This is the first ledger of this exporter. Packets that the ledger counts, and that were neither
+                    // stored earlier nor received here, were lost before: no later collector must count them as lost.
+                    let stored = self.before.stored.get(&maker).map_or(0, |before| before.packets);
                     has.lacking_packets = sent.saturating_sub(stored + now.received_packets);
                 }
                 has.sent_packets = Some(sent);
@@ -117,10 +114,12 @@ impl DirectoryProgress {
         }
         // The sums are copied now and written later: only the sink knows whether all records up to here are stored.
         let (file, progress) = (Arc::clone(&self.file), self.now.clone());
-        Box::new(move |is_all_stored| {
+        let mut given_up = self.before.given_up;
+        Box::new(move |kept| {
+            given_up.add_records(kept.lost);
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            let noted = if is_all_stored {
-                file.record_stored_progress(&progress)
+            let noted = if kept.waiting.records == 0 {
+                file.record_stored_progress(&progress, given_up)
             } else {
                 file.record_starting_points(&begun)
             };
@@ -130,40 +129,38 @@ impl DirectoryProgress {
         })
     }
 
-    /// Removes the progress file at an orderly end. If an earlier collector was killed, returns the amounts that earlier ones stored of
-    /// each exporter; they are zero for exporters that only this one has received.
-    pub(super) fn close_progress_file(self) -> Option<StoredProgress> {
+    /// Removes the progress file at an orderly end. Returns the records of earlier collectors. If one of them was
+    /// killed, exporters that only this collector has received are added with zero records.
+    pub(super) fn close_progress_file(self) -> KilledCollectorRecords {
         let file =
-            // The sink has ended before, and with it all notes that held the file: this is its only owner.
+            // The sink has ended, and its callbacks, which also owned the file, are dropped: this is the last owner.
             Arc::into_inner(self.file).map(|file| file.into_inner().unwrap_or_else(PoisonError::into_inner));
         if let Some(Err(error)) = file.map(ProgressFile::remove_file) {
             print_remark(format_args!("collect: warning: {error}"));
         }
-        self.has_killed.then(|| {
-            self.now
-                .iter()
-                .map(|(maker, now)| {
-                    let before = self.before.get(maker).cloned().unwrap_or_default();
-                    (*maker, ExporterProgress { is_of_group: now.is_of_group, ..before })
-                })
-                .collect()
-        })
+        let mut before = self.before;
+        if before.has_killed_collector() {
+            for (maker, now) in self.now {
+                before.stored.entry(maker).or_default().is_of_group = now.is_of_group;
+            }
+        }
+        before
     }
 }
 
 /// Counts and sequence numbers of one exporter, over all its sessions.
 #[derive(Debug, Default)]
 struct ExporterSums {
-    /// Packets that the exporter sent, by its last ledger.
+    /// Packets that the exporter sent, according to its last ledger.
     sent_packets: Option<u64>,
-    /// Packets that arrived here until that ledger.
+    /// Packets in the records that arrived here before the exporter's last ledger.
     received_packets: u64,
     number: Option<ProgressNumber>,
     first: Option<u32>,
 }
 
-fn group_by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&ExporterLedger>> {
-    let mut makers = BTreeMap::<RecordMaker, Vec<&ExporterLedger>>::new();
+fn group_by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordExporter, Vec<&ExporterLedger>> {
+    let mut makers = BTreeMap::<RecordExporter, Vec<&ExporterLedger>>::new();
     for one in exporters {
         makers.entry(record_maker(&one.exporter)).or_default().push(one);
     }
@@ -172,7 +169,7 @@ fn group_by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&Ex
 
 impl ExporterSums {
     fn from_sessions(own: &[&ExporterLedger]) -> Self {
-        // A session that is still here has the newest ledger. Among ended sessions, the one with the largest count is
+        // A session that has not ended has the newest ledger. If all have ended, the ledger with the largest count is
         // the latest.
         let latest = own
             .iter()
@@ -185,9 +182,10 @@ impl ExporterSums {
             .map(|one| one.counts.newer_packets)
             .fold(0, u64::saturating_add);
         let received: u64 = own.iter().map(|one| one.counts.packets).fold(0, u64::saturating_add);
-        // After a restart an exporter's numbers begin again, and relate to nothing before.
-        let numbered =
-            own.iter().find(|one| has_lasting_sequence_numbers(&one.exporter) && one.counts.restarts == 0);
+        // After a restart, an exporter's numbers begin again and cannot be compared with the earlier ones.
+        let numbered = own
+            .iter()
+            .find(|one| has_restart_proof_sequence_numbers(&one.exporter) && one.counts.restarts == 0);
         let numbers = numbered.and_then(|one| Some((one.exporter, one.numbers?)));
         Self {
             sent_packets: latest.and_then(|one| reported_sent_packets(one)),
@@ -204,12 +202,12 @@ impl ExporterSums {
 }
 
 /// Returns true if the exporter's sequence numbers count records and continue when a collector restarts.
-fn has_lasting_sequence_numbers(exporter: &ExporterIdentity) -> bool {
+fn has_restart_proof_sequence_numbers(exporter: &ExporterIdentity) -> bool {
     exporter.source.transport == MessageTransport::Udp
         && matches!(exporter.protocol, ExportProtocol::Ipfix | ExportProtocol::NetFlow5)
 }
 
-/// Losses of killed collectors, for each exporter that they received.
+/// Lists what killed collectors did not store, for each exporter. Exporters of meter groups are left out.
 pub(super) fn losses_by_exporter(
     ledger: &CollectLedger,
     before: &StoredProgress,
@@ -219,7 +217,7 @@ pub(super) fn losses_by_exporter(
     let now =
         |maker| sessions.get(maker).map(|sessions| ExporterSums::from_sessions(sessions)).unwrap_or_default();
     let all = all.map(|(maker, has)| (has, exporter_loss(*maker, &now(maker), has)));
-    // An exporter that only this collector has received, without loss, is no loss of the killed one.
+    // An exporter that only this collector has received is listed only if records of it are missing.
     all.filter(|(has, loss)| {
         **has != ExporterProgress::default() || loss.missing.is_some_and(|missing| missing > 0)
     })
@@ -228,7 +226,7 @@ pub(super) fn losses_by_exporter(
 }
 
 fn exporter_loss(
-    maker: RecordMaker,
+    maker: RecordExporter,
     now: &ExporterSums,
     before: &ExporterProgress,
 ) -> UnstoredByKilledCollectors {
@@ -247,15 +245,15 @@ fn exporter_loss(
     }
 }
 
-/// Missing packets by the meter's ledger; 0 if the meter has restarted, because its ledger then begins again.
+/// Missing packets according to the meter's ledger; 0 if the meter has restarted, because its ledger then begins again.
 fn missing_packets(sent: u64, now: &ExporterSums, before: &ExporterProgress) -> u64 {
     let has_restarted = before.sent_packets.is_some_and(|known| sent < known);
     let known = before.packets + before.lacking_packets;
     if has_restarted { 0 } else { sent.saturating_sub(known + now.received_packets) }
 }
 
-/// Missing records by sequence numbers; `None` if the numbers do not continue the earlier ones. The sequence numbers
-/// of IPFIX count options records, too.
+/// Missing records according to sequence numbers; `None` if the numbers do not continue the earlier ones. For IPFIX the
+/// result includes options records, because the sequence numbers count them, too.
 fn missing_records(now: &ExporterSums, before: &ExporterProgress) -> Option<u64> {
     let (now_number, then) = (now.number.as_ref()?, before.numbers.as_ref()?);
     let is_same = now_number.port == then.port && now_number.protocol == then.protocol;
@@ -265,7 +263,7 @@ fn missing_records(now: &ExporterSums, before: &ExporterProgress) -> Option<u64>
         .then(|| u64::from(sent).saturating_sub(before.records.saturating_sub(then.records)))
 }
 
-/// Sums of the losses, for the list of missing data.
+/// Sums the missing packets and the missing records of all exporters. Sums of zero are left out.
 pub(super) fn missing_data_sums(losses: &[UnstoredByKilledCollectors]) -> impl Iterator<Item = MissingData> {
     let all = [
         ("packets in records that a killed collector did not store", missing_data_sum(losses, "packets")),
@@ -278,7 +276,7 @@ fn missing_data_sum(losses: &[UnstoredByKilledCollectors], unit: &str) -> u64 {
     losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum()
 }
 
-/// Number of packets that the exporter has sent, by its own last ledger.
+/// Number of packets that the exporter has sent, according to its last ledger; `None` if it has sent none.
 fn reported_sent_packets(one: &ExporterLedger) -> Option<u64> {
     Some(one.reported?.ledger?.export.sent.packets)
 }
@@ -292,8 +290,8 @@ mod tests {
     use packetrig_flow::{ExportCounts, MeterLedger};
     use packetrig_flow_io::collect::HandedOverRecords;
 
-    const MAKER: RecordMaker =
-        RecordMaker { exporter: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 198, 18, 0, 1], domain: 7 };
+    const MAKER: RecordExporter =
+        RecordExporter { exporter: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 198, 18, 0, 1], domain: 7 };
 
     /// An exporter that has brought so many packets, the last of them after its last ledger.
     fn session(transport: MessageTransport, packets: u64, newer: u64, sent: Option<u64>) -> ExporterLedger {
@@ -326,13 +324,13 @@ mod tests {
         let mut progress = DirectoryProgress::open_directory(directory.path()).unwrap();
         let one = CarriedRecords { records: 1, packets: 2, bytes: 0 };
         progress.add_accepted_records(MAKER, one, &[]);
-        drop(progress.prepare_note(&[session(MessageTransport::Udp, 2, 0, None)]));
+        drop(progress.prepare_progress_callback(&[session(MessageTransport::Udp, 2, 0, None)]));
         for domain in 0..100_000 {
-            progress.add_accepted_records(RecordMaker { exporter: [9; 16], domain }, one, &[]);
+            progress.add_accepted_records(RecordExporter { exporter: [9; 16], domain }, one, &[]);
         }
         assert!(progress.now.len() <= MAX_EXPORTERS + 1, "{}", progress.now.len());
         assert_eq!(progress.now[&MAKER].packets, 2, "one that the collector has is kept");
-        let last = RecordMaker { exporter: [9; 16], domain: 99_999 };
+        let last = RecordExporter { exporter: [9; 16], domain: 99_999 };
         assert_eq!(progress.now[&last].records, 1);
         progress.close_progress_file();
     }

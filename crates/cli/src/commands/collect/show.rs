@@ -1,4 +1,4 @@
-//! A collector's ledger as text: one line a second while it works, tables or JSON at the end.
+//! Shows the counters of a collector: one line a second while it runs, tables or JSON at the end.
 
 use super::counters::{self, missing_data};
 use super::earlier::UnstoredByKilledCollectors;
@@ -11,7 +11,7 @@ use packetrig_flow::collect::{
 use packetrig_flow_io::collect::{
     CollectLedger, ExporterLedger, IntakeCounts, MissingData, PacketBalance, PacketLoss, RelayCounts,
 };
-use packetrig_flow_store::KeptCounts;
+use packetrig_flow_store::SinkRecordCounts;
 use packetrig_flow_store::alert::AlertCounts;
 use packetrig_units::Nanos;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(super) struct CollectReport<'a> {
     missing: Vec<MissingData>,
     /// Data that killed collectors did not store, by exporter.
     earlier: Vec<UnstoredByKilledCollectors>,
-    /// Accounts that do not balance.
+    /// Descriptions of counters that contradict each other.
     imbalances: Vec<String>,
 }
 
@@ -70,10 +70,10 @@ fn balance_with_sinks(
     ledger: &CollectLedger,
 ) -> TotalBalance {
     let PacketBalance { arrived, received, mut losses, newer } = balance;
-    // A sink that has stored more than it was handed is a defect, see `counters::find_imbalances`.
+    // `counters::find_imbalances` reports a sink that has stored more than the collector passed to it.
     let stores = sinks.iter().filter(|sink| sink.stores_records);
     let missing = stores.map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
-    // A packet is stored if one sink has it, so the best sink counts.
+    // A packet is stored if at least one sink has it, so the sink that lacks the fewest packets decides.
     let missing = missing.min().unwrap_or(0);
     if missing > 0 {
         losses.push(PacketLoss { place: "not stored", packets: missing });
@@ -121,20 +121,20 @@ pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) 
     text.push_str(&intake_remarks(ledger));
     text.push_str(&dropped_data_remarks(ledger));
     text.push_str(&counters::exporters_counter_table(ledger));
-    ledger.groups.iter().for_each(|group| text.push_str(&counters::table_of_group(group)));
-    text.push_str(&counters::table_of_sinks(sinks));
+    ledger.groups.iter().for_each(|group| text.push_str(&counters::format_group_tables(group)));
+    text.push_str(&counters::format_sinks_table(sinks));
     if let Some(balance) = ledger.packet_balance() {
         text.push_str(&balance_text(&balance_with_sinks(balance, sinks, ledger)));
     }
     text.push_str(&counters::killed_collectors_text(ledger, sinks));
-    text.push_str(&counters::missing_text(ledger, sinks));
+    text.push_str(&counters::describe_missing_data(ledger, sinks));
     for imbalance in counters::find_imbalances(ledger, sinks) {
         append_text(&mut text, format_args!("the counters do not balance: {imbalance}\n"));
     }
     text
 }
 
-/// Lines about messages that were not read and data that was dropped for lack of space, by cause.
+/// Lines about messages that were refused or not read, and about forgotten exporters, one for each cause.
 fn dropped_data_remarks(ledger: &CollectLedger) -> String {
     let forgotten = &ledger.forgotten;
     // The order is that of `refused_by_cause`.
@@ -144,9 +144,9 @@ fn dropped_data_remarks(ledger: &CollectLedger) -> String {
         (not_allowed, "messages dropped: their address is not on the list (--allow-exporter)"),
         (address_full, "messages refused: too many exporters at one address (--exporters-per-address)"),
         (unread, "messages not read: too many were waiting when the collector ended"),
-        (forgotten.on_trial, "new exporters forgotten to make room (--max-exporters)"),
+        (forgotten.on_trial, "new exporters forgotten: too many exporters (--max-exporters)"),
         (forgotten.for_memory, "exporters forgotten: memory limit reached (--memory)"),
-        (forgotten.silent, "silent exporters forgotten to make room (--max-exporters)"),
+        (forgotten.silent, "silent exporters forgotten: too many exporters (--max-exporters)"),
     ];
     let mut text = String::new();
     for (value, what) in causes.into_iter().filter(|(value, _)| *value > 0) {
@@ -181,14 +181,17 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
             (intake.slow, "connections closed: too slow"),
             (intake.silent, "connections closed: no message arrived"),
             (intake.cut, "connections closed with unread data when the collector ended"),
-            (intake.made_room, "silent connections closed to make room for new ones"),
+            (
+                intake.made_room,
+                "connections closed because all were in use and a new one arrived (--max-connections)",
+            ),
         ];
         for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
             append_text(&mut text, format_args!("{}: {} {what}\n", intake.place, format_count(value)));
         }
     }
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
-        append_text(&mut text, format_args!("{}\n", damage_text(intake)));
+        append_text(&mut text, format_args!("{}\n", describe_file_damage(intake)));
     }
     for intake in &ledger.intake {
         if let Some(why) = &intake.handshake_failure {
@@ -206,8 +209,8 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
     text
 }
 
-/// Describes the damage of a file that does not hold whole messages only.
-pub(super) fn damage_text(intake: &IntakeCounts) -> String {
+/// Describes the damage of a file that does not consist of whole messages.
+pub(super) fn describe_file_damage(intake: &IntakeCounts) -> String {
     let file = &intake.place;
     if intake.messages == 0 {
         return format!(
@@ -215,8 +218,8 @@ pub(super) fn damage_text(intake: &IntakeCounts) -> String {
         );
     }
     format!(
-        "{file} ends within a message, or is damaged: the data after its {} whole messages ({} bytes) is \
-        missing",
+        "{file} ends within a message, or is damaged: the data after its last whole message is missing (whole \
+        messages: {}, {} bytes)",
         format_count(intake.messages),
         format_count(intake.bytes),
     )
@@ -273,14 +276,11 @@ fn exporter_remarks(ledger: &ExporterLedger) -> String {
     let SessionCounts { restarts, timeless, untold, skipped, .. } = &ledger.counts;
     let mut remarks = Vec::new();
     if *restarts > 0 {
-        remarks.push(format!(
-            "restarted {} times; losses across a restart are unknown",
-            format_count(*restarts)
-        ));
+        remarks.push(format!("restarts: {}; losses across a restart are unknown", format_count(*restarts)));
     }
     if *timeless > 0 {
         remarks.push(format!(
-            "{} records had no time and got the time of their message",
+            "records without a time, which got the time of their message: {}",
             format_count(*timeless)
         ));
     }
@@ -315,7 +315,7 @@ fn relay_lines(relays: &[RelayCounts]) -> String {
     text
 }
 
-/// The counters of interfaces that agents of sFlow have sent; empty without any.
+/// Table of the interface counters that sFlow agents have sent; empty if there are none.
 fn interface_table(exporters: &[ExporterLedger]) -> String {
     let all = exporters.iter().flat_map(|one| one.interfaces.iter().map(move |counters| (one, counters)));
     let rows: Vec<_> = all
@@ -351,7 +351,7 @@ fn balance_text(balance: &TotalBalance) -> String {
     format_table(&["from the wire", "packets", "share"], cells)
 }
 
-pub(super) fn metrics_text(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
+pub(super) fn metrics_text(ledger: &CollectLedger, kept: &[SinkRecordCounts]) -> String {
     let mut text = ledger.prometheus_text();
     text.push_str(&counters::sink_metrics_text(kept));
     text
@@ -376,17 +376,17 @@ pub(super) fn progress_line(
         format_count(total.packets),
         format_scaled(per_second(new_packets, length), "packets/s"),
     );
-    // The slowest sink counts: only up to there are records safe everywhere.
+    // The smallest count of all sinks is shown: at least so many records are stored in each of them.
     if let Some(stored) = sinks.count_records_stored_by_all_sinks() {
         append_text(&mut text, format_args!(", {} stored", format_count(stored)));
     }
     let refused = ledger.refused_by_cause();
     // These are the causes that an operator can act on; the tables at the end show all causes.
     let losses = [
-        (ledger.socket_dropped(), "dropped by sockets"),
+        (ledger.dropped_by_sockets(), "dropped by sockets"),
         (total.lost, "lost on the way"),
         (total.malformed + ledger.refused.unknown_protocol, "malformed"),
-        // The causes by address: not allowed, and too many exporters at one address.
+        // The first two causes are: address not allowed, and too many exporters at one address.
         (refused[0].1 + refused[1].1, "refused"),
         (total.undecoded_no_room_bytes, "bytes undecoded: no memory"),
         (kept.iter().map(|kept| kept.lost.records).sum(), "lost by sinks"),

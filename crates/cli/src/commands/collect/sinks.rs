@@ -1,6 +1,7 @@
 //! The sinks that store records, each on a separate thread.
 //!
-//! Files and connections wait for a slow sink. Records that came over UDP are lost, but only for the slow sink.
+//! If the queue of a slow sink is full, files and TCP connections are read more slowly. Records that came over UDP are
+//! dropped instead, but only for the slow sink.
 
 use super::earlier::DirectoryProgress;
 use crate::args::{AlertArgs, RecordStoreArgs};
@@ -10,11 +11,13 @@ use crate::losses::split_sink_losses_by_cause;
 use crate::output::print_remark;
 use packetrig_flow::collect::{ExporterIdentity, MessageTransport};
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
-use packetrig_flow_io::collect::{ExporterLedger, RecordOutlet};
+use packetrig_flow_io::collect::{CollectedRecordReceiver, ExporterLedger};
 use packetrig_flow_store::alert::AlertCountsReader;
-use packetrig_flow_store::progress::StoredProgress;
+use packetrig_flow_store::progress::KilledCollectorRecords;
 use packetrig_flow_store::recover::RecoveredFiles;
-use packetrig_flow_store::{KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget};
+use packetrig_flow_store::{
+    QueuePolicy, QueuedSink, RecordExporter, RecordSink, SinkRecordCounts, StoreTarget,
+};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, RetentionLimits};
 use serde::Serialize;
@@ -30,7 +33,7 @@ const FAILURE_REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 /// The sinks that the user named.
 pub(super) struct SinkKinds<'a> {
     pub(super) directory: Option<&'a Path>,
-    /// Limits of that directory.
+    /// Limits on the size and age of the files in `directory`, and on the free disk space.
     pub(super) limits: RetentionLimits,
     /// True if records come from the network, where anybody may send them.
     pub(super) is_live: bool,
@@ -40,7 +43,7 @@ pub(super) struct SinkKinds<'a> {
 
 struct NamedSink {
     name: String,
-    /// False if it only watches the records.
+    /// False if the sink only checks the records against alert rules.
     stores_records: bool,
     recovered: Option<RecoveredFiles>,
     queued: QueuedSink,
@@ -99,16 +102,18 @@ impl NamedSink {
         exporters: &[ExporterLedger],
     ) -> Result<(), packetrig_flow_store::Error> {
         match &mut self.progress {
-            Some(progress) => self.queued.run_due_work_then_call(now, progress.prepare_note(exporters)),
+            Some(progress) => {
+                self.queued.run_due_work_then_call(now, progress.prepare_progress_callback(exporters))
+            }
             None => self.queued.on_tick(now),
         }
     }
 
     fn close_sink(mut self) -> SinkStoredCounts {
-        // The sink ends first: its thread may still hold notes for the progress file.
+        // The sink ends first, because its queue may still contain callbacks that write to the progress file.
         let (kept, done) = self.queued.close_sink();
         let failure = done.err().map(|error| Error::from(error).full_message());
-        let before = self.progress.and_then(DirectoryProgress::close_progress_file).unwrap_or_default();
+        let before = self.progress.map(DirectoryProgress::close_progress_file).unwrap_or_default();
         SinkStoredCounts {
             sink: self.name,
             stores_records: self.stores_records,
@@ -124,39 +129,39 @@ impl NamedSink {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SinkStoredCounts {
     pub(super) sink: String,
-    /// False if it only watched the records: then they are stored nowhere.
+    /// False if the sink only checked the records against alert rules.
     pub(super) stores_records: bool,
     #[serde(flatten)]
-    pub(super) kept: KeptCounts,
+    pub(super) kept: SinkRecordCounts,
     pub(super) failure: Option<String>,
-    /// Files that an earlier collector left in the directory; their records are in no account of this collector.
+    /// Unfinished files of an earlier collector in the directory. No counter of this collector includes their records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recovered: Option<RecoveredFiles>,
-    /// Amounts that earlier collectors stored in this sink, if one of them was killed.
+    /// Records of killed collectors in this sink's directory.
     #[serde(skip)]
-    pub(super) before: StoredProgress,
+    pub(super) before: KilledCollectorRecords,
 }
 
 impl SinkStoredCounts {
-    /// Returns true if the sink failed or lost records that it had taken. A full queue does not count: it means that
-    /// the sink was slow, not that its target failed.
+    /// Returns true if the sink failed or lost records that its queue had accepted. A full queue does not count: it
+    /// means that the sink was slow, not that its target failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some() || split_sink_losses_by_cause(&self.kept).has_failure()
     }
 }
 
-/// The accounts of all sinks, for other threads.
+/// Copies of the counters of all sinks, for other threads to read.
 #[derive(Clone, Default)]
 pub(super) struct SinkAccounts(Arc<Mutex<Vec<SinkAccount>>>);
 
 #[derive(Clone, Copy)]
 struct SinkAccount {
     stores_records: bool,
-    kept: KeptCounts,
+    kept: SinkRecordCounts,
 }
 
 impl SinkAccounts {
-    pub(super) fn read_counts(&self) -> Vec<KeptCounts> {
+    pub(super) fn read_counts(&self) -> Vec<SinkRecordCounts> {
         self.lock_accounts().iter().map(|account| account.kept).collect()
     }
 
@@ -168,7 +173,7 @@ impl SinkAccounts {
     }
 
     fn lock_accounts(&self) -> MutexGuard<'_, Vec<SinkAccount>> {
-        // The accounts are replaced as a whole: a thread that panicked with the lock cannot have left half of them.
+        // The counters are replaced as a whole, so a thread that panicked with the lock has not left half of them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -209,7 +214,7 @@ impl RecordSinks {
         self.accounts.clone()
     }
 
-    /// Stores the records that still wait and returns the final counts.
+    /// Stores the records that wait in the queues, closes the sinks and returns the final counts.
     pub(super) fn close_all_sinks(self) -> Vec<SinkStoredCounts> {
         self.all.into_iter().map(NamedSink::close_sink).collect()
     }
@@ -229,17 +234,17 @@ impl RecordSinks {
     }
 }
 
-pub(super) fn record_maker(exporter: &ExporterIdentity) -> RecordMaker {
+pub(super) fn record_maker(exporter: &ExporterIdentity) -> RecordExporter {
     let address = match exporter.address() {
         // Files of records have one column for both address families, with IPv4 addresses in mapped form.
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    RecordMaker { exporter: address.octets(), domain: exporter.domain }
+    RecordExporter { exporter: address.octets(), domain: exporter.domain }
 }
 
-/// Policy of a sink's queue. TCP and files wait until the sink has space, and hold up nobody else. If the receiver of datagrams
-/// waited, its socket would overflow, and records for all sinks would be lost.
+/// Handling of records when the queue of a sink is full. Records from TCP and files wait, because their source can be
+/// slowed down. If records from UDP waited, the sockets would overflow, and records for all sinks would be lost.
 const fn queue_policy(exporter: &ExporterIdentity) -> QueuePolicy {
     match exporter.source.transport {
         MessageTransport::Udp => QueuePolicy::Drop,
@@ -247,7 +252,7 @@ const fn queue_policy(exporter: &ExporterIdentity) -> QueuePolicy {
     }
 }
 
-impl RecordOutlet for RecordSinks {
+impl CollectedRecordReceiver for RecordSinks {
     fn accept_records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) {
         self.for_each_sink(|sink| sink.write_records(records, exporter));
     }

@@ -1,5 +1,5 @@
-//! `doctor --bundle`: a file for bug reports. It has facts, findings and the outcomes of recent runs, and
-//! neither addresses nor payloads.
+//! `doctor --bundle`: a file for bug reports. It contains facts, findings and the outcomes of recent runs, but no IP
+//! or MAC addresses and no payloads.
 
 use super::MachineExamination;
 use crate::archive::CatalogueArchive;
@@ -32,7 +32,7 @@ pub(super) fn write_bundle(path: &Path, examination: &MachineExamination) -> Res
         .map_err(|source| Error::Write { what: path.display().to_string(), source })
 }
 
-/// Outcomes of the latest runs; empty if there is no catalogue.
+/// Outcomes of the latest runs; empty if the catalogue is missing or damaged.
 fn recent_runs() -> Vec<Value> {
     let query = ResultQuery { most: MAX_BUNDLED_RUNS, ..ResultQuery::default() };
     // A bug report must not fail because a catalogue is damaged or missing: that may be the bug.
@@ -56,7 +56,7 @@ impl AddressMask {
                 // A list of six numbers below 256 counts as an address even if it is none: masking too much
                 // is the safer error.
                 if let Some(mac) = format_mac_bytes(values) {
-                    *value = self.masked_name_of(&mac, "mac").into();
+                    *value = self.mask_address(&mac, "mac").into();
                 } else {
                     for value in values {
                         self.mask_value(value);
@@ -86,30 +86,31 @@ impl AddressMask {
         masked
     }
 
-    /// Masks the address in a word of letters, digits, colons and dots. Another word and a colon may stand before it, and punctuation behind
-    /// it. An IPv6 address may begin or end with colons itself: so the longest part of the word that is an address counts.
+    /// Masks the address in a word of letters, digits, colons and dots. The word may also contain another word and a
+    /// colon before the address, and punctuation after it. As an IPv6 address may itself begin or end with colons, the
+    /// longest part of the word that is an address is masked.
     fn mask_word(&mut self, word: &str) -> String {
         let after = word.trim_end_matches(['.', ':']).len();
         let starts = word.match_indices(':').map(|(colon, _)| colon + 1);
         for start in std::iter::once(0).chain(starts).filter(|&start| start < after) {
             for end in (after..=word.len()).rev() {
-                let Some((address, kind)) = find_leading_address(&word[start..end]) else { continue };
-                let masked = self.masked_name_of(address, kind);
+                let Some((address, kind)) = parse_whole_address(&word[start..end]) else { continue };
+                let masked = self.mask_address(address, kind);
                 return [&word[..start], &masked, &word[start + address.len()..]].concat();
             }
         }
         word.to_owned()
     }
 
-    fn masked_name_of(&mut self, address: &str, kind: &str) -> String {
+    fn mask_address(&mut self, address: &str, kind: &str) -> String {
         // Masks are numbered in order of appearance, so their numbers do not show the order of the addresses.
         let next = self.names.len() + 1;
         self.names.entry(address.to_owned()).or_insert_with(|| format!("{kind}-{next}")).clone()
     }
 }
 
-/// Finds the address that a text consists of, perhaps with a port behind an IPv4 address, and its kind.
-fn find_leading_address(text: &str) -> Option<(&str, &'static str)> {
+/// Parses a text that is one address, or an IPv4 address with a port. Returns the address without port, and its kind.
+fn parse_whole_address(text: &str) -> Option<(&str, &'static str)> {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V4(_)) => Some((text, "ipv4")),
         Ok(IpAddr::V6(_)) => Some((text, "ipv6")),

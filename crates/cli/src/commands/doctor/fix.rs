@@ -4,14 +4,14 @@
 //! leaves a change that cannot be undone.
 
 use crate::error::Error;
-use crate::output::{CommandOutput, print_error};
+use crate::output::{CommandOutput, print_error_and_continue};
 use packetrig_sys::machine_setting::SettingChange;
 use packetrig_sys::runtime_directory;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-/// Kind of the record in the directory for files of this boot. A reboot takes all changes back by itself.
+/// Name of the record's directory in the runtime directory. A reboot empties that directory and undoes all changes.
 const SETTINGS_RECORD_KIND: &str = "settings";
 const CHANGES_FILE_NAME: &str = "changes.json";
 
@@ -60,7 +60,7 @@ impl ChangeRecord {
         }
     }
 
-    /// Makes a change and records its reverse. Returns the reverse change; `None` if there was nothing to change.
+    /// Makes a change and records its reverse. Returns the reverse change; `None` if the setting already has the value.
     fn make_change(&mut self, change: &SettingChange) -> Result<Option<SettingChange>, Error> {
         // A setting that already has its value is not recorded: otherwise `--undo` would change a choice of the user.
         let Some(reverse) = change.find_reverse_change()? else { return Ok(None) };
@@ -76,7 +76,7 @@ impl ChangeRecord {
     }
 }
 
-/// Changes settings. After a failed change, the remaining changes are still made.
+/// Makes all changes; goes on after a failure. Returns the first failure and prints the others.
 pub(super) fn make_changes(
     changes: &[SettingChange],
     quiet: bool,
@@ -84,7 +84,7 @@ pub(super) fn make_changes(
 ) -> Result<(), Error> {
     let mut tell = make_line_printer(quiet, output);
     let mut record = ChangeRecord::open()?;
-    // The changes are counted: "nothing to change" and "nothing that could be changed" are different results.
+    // The changes are counted: if every change failed, "there is nothing to fix" would be wrong.
     let (mut changed, mut failure) = (0, None);
     for change in changes {
         match record.make_change(change) {
@@ -93,7 +93,7 @@ pub(super) fn make_changes(
                 tell(format!("{}: changed from {} to {}", change.setting, reverse.value, change.value));
             }
             Ok(None) => {}
-            Err(error) => keep_or_print_failure(error, &mut failure),
+            Err(error) => store_first_or_print_failure(error, &mut failure),
         }
     }
     if changed > 0 {
@@ -116,7 +116,7 @@ pub(super) fn revert_recorded_changes(quiet: bool, output: &mut CommandOutput) -
         match revert_change(&reverse) {
             Ok(()) => tell(format!("{}: changed back to {}", reverse.setting, reverse.value)),
             Err(error) => {
-                keep_or_print_failure(error, &mut failure);
+                store_first_or_print_failure(error, &mut failure);
                 left.push(reverse);
             }
         }
@@ -147,11 +147,11 @@ fn make_line_printer(quiet: bool, output: &mut CommandOutput) -> impl FnMut(Stri
 }
 
 /// Keeps the first failure, which decides the exit code, and prints the later failures.
-fn keep_or_print_failure(error: Error, first: &mut Option<Error>) {
+fn store_first_or_print_failure(error: Error, first: &mut Option<Error>) {
     if first.is_none() {
         *first = Some(error);
     } else {
-        print_error("doctor", error.full_message());
+        print_error_and_continue("doctor", error.full_message());
     }
 }
 

@@ -28,14 +28,16 @@ use packetrig_sys::{kernel, signal};
 use packetrig_units::Nanos;
 use std::path::{Path, PathBuf};
 
-/// Runs the plan on a fleet, stores the result and shows it. This process leads the nodes of the plan for the time of the run.
+/// Runs the plan on a fleet, stores the result and shows it. During the run, this process leads the nodes of the plan:
+/// no other controller may use them.
 pub(super) fn execute_on_fleet(
     request: &ExecutionRequest,
     place: &fleet_place::FleetPlace,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let plan = read_fleet_plan(request)?;
-    let taken = FleetUnderControl::take_fleet_control(place, request.store.as_deref(), request.policies)?;
+    let taken =
+        FleetUnderControl::become_fleet_controller(place, request.store.as_deref(), request.policies)?;
     taken.execute_plan(request, &plan, output)
 }
 
@@ -74,7 +76,7 @@ impl TrialFleet {
         &self.limits
     }
 
-    /// Makes a trial. Its run is in the catalogue like every run of a fleet.
+    /// Runs one trial and stores its report in the catalogue, like every run of a fleet.
     pub(crate) fn run_trial(
         &mut self,
         document: &str,
@@ -84,7 +86,7 @@ impl TrialFleet {
         let plan =
             Plan::from_text_with(document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
                 .map_err(packetrig_fleet_io::Error::Plan)?;
-        // This comes before the run has a record: if other controllers hold its nodes, the run leaves nothing behind.
+        // The nodes are requested before the run gets a record: if other controllers use them, the run leaves no trace.
         self.controlled.lead_run_nodes(&plan, &options.run, self.waits_for_nodes, on_event)?;
         let sending = speeds::sending_time(&plan);
         self.controlled.begin_new_run(&options, document, report_size(&plan, sending, document))?;
@@ -111,14 +113,14 @@ pub(crate) struct FleetUnderControl {
 
 impl FleetUnderControl {
     /// Becomes a controller that leads no node yet.
-    pub(crate) fn take_fleet_control(
+    pub(crate) fn become_fleet_controller(
         place: &fleet_place::FleetPlace,
         store: Option<&Path>,
         policies: RunPolicies,
     ) -> Result<Self, Error> {
         let catalogue = open_catalogue(store)?;
         let limits = catalogue.read_rig_limits_of_kernel(&kernel::kernel_release_name())?;
-        signal::latch_end_signals()?;
+        signal::record_end_signals()?;
         let controlled =
             fleet::become_controller(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
         Ok(Self { controlled, limits })

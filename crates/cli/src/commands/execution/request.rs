@@ -65,14 +65,14 @@ pub(crate) struct ExecutionRequest {
     pub(crate) out: Option<PathBuf>,
     /// The directory of the catalogue, if not the default one.
     pub(crate) store: Option<PathBuf>,
-    /// Flags to write the page for people, and to open it.
+    /// Whether to write the HTML page of the run, and whether to open it.
     pub(crate) page: PageFlags,
     pub(crate) capture: bool,
     /// Interfaces that the user confirmed although the lab guard refuses them.
     pub(crate) confirmed: Vec<PortLocation>,
     /// The back end, if the user named one.
     pub(crate) back_end: Option<BackEnd>,
-    /// The program that sends, if the user named one.
+    /// The external traffic generator (`--engine`), if the user named one.
     pub(crate) engine: Option<EngineCommand>,
     /// Criteria from flags, which override those of the plan.
     pub(crate) criteria: CriteriaFlags,
@@ -83,9 +83,9 @@ pub(crate) struct ExecutionRequest {
     pub(crate) progress: ProgressDisplay,
     /// The directory of the fleet, if not the default one.
     pub(crate) fleet: FleetPlace,
-    /// Number of fleet nodes that must be ready, and the reaction to a lost one.
+    /// Number of fleet nodes that must be ready, and the reaction to a lost node.
     pub(crate) policies: RunPolicies,
-    /// True to wait for nodes that belong to other runs.
+    /// True to wait for nodes that other runs use, instead of failing.
     pub(crate) waits_for_nodes: bool,
 }
 
@@ -113,7 +113,7 @@ impl ExecutionRequest {
         }
     }
 
-    /// Name of the run for viewers.
+    /// Title of the run for viewers: the name of the run, or else the name of the plan.
     pub(crate) fn title(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.document.name)
     }
@@ -142,7 +142,7 @@ impl ExecutionRequest {
     }
 }
 
-/// The back end that the user insists on.
+/// The back end that `--engine` or `--back-end` names; `None` if packetrig may choose.
 fn requested_back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
     // An engine is itself a back end, so clap refuses both options together.
     let engine = arguments.engine.as_ref().map(|_| BackEnd::Process);

@@ -10,14 +10,14 @@ use crate::fleet_place::FleetPlace;
 use crate::output::{CommandOutput, print_remark, print_warning};
 use crate::results;
 use packetrig_fleet::controller::RunPolicies;
-use packetrig_fleet::members::UncollectedPart;
-use packetrig_fleet_io::fleet::{CompletedReports, GatheredResults};
+use packetrig_fleet::members::UncollectedResult;
+use packetrig_fleet_io::fleet::{CompletedReports, RemainingResultsOutcome};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 
-/// If no new segment arrives in this time, the remaining segments stay on the nodes. Nodes offer a segment
-/// again after less than this.
+/// If no result segment arrives for this long, the remaining segments stay on the nodes. Nodes offer each segment again
+/// after a shorter time.
 const SEGMENT_TIMEOUT: Nanos = Nanos::from_secs(12);
 
 pub(crate) fn collect_unfinished_runs(
@@ -25,10 +25,9 @@ pub(crate) fn collect_unfinished_runs(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    // The list has all runs, also runs of other catalogues: users need this command for runs
-    // whose controller is gone.
+    // Runs of other catalogues are ended, too: users need this command for runs whose controller no longer exists.
     let mut controlled =
         become_controller(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
     let reports = controlled.end_unfinished_runs(&mut |event: &RunEvent| {
@@ -40,10 +39,13 @@ pub(crate) fn collect_unfinished_runs(
     })?;
     // Completes reports that lack the results of a node, if these results are in the catalogue by now.
     let CompletedReports { told: mut completed, failed } = controlled.store.complete_open_reports();
-    let GatheredResults { left, troubles } =
-        controlled.fleet.gather_results(SEGMENT_TIMEOUT, &|| !is_interrupted(), &mut |text: String| {
+    let RemainingResultsOutcome { left, troubles } = controlled.fleet.collect_remaining_results(
+        SEGMENT_TIMEOUT,
+        &|| !is_interrupted(),
+        &mut |text: String| {
             completed.push(text);
-        })?;
+        },
+    )?;
     if let Err(error) = controlled.fleet.remove_dead_controllers() {
         // These records only occupy space; they do not block other runs.
         print_warning(
@@ -65,13 +67,14 @@ pub(crate) fn collect_unfinished_runs(
     for report in reports {
         output.write_text(results::render_report(&report, output.style()));
     }
-    for UncollectedPart { node, run, segments, .. } in left {
-        output
-            .write_line(format_args!("Node {node} still has {segments} parts of the results of run {run}."));
+    for UncollectedResult { node, run, segments, .. } in left {
+        output.write_line(format_args!(
+            "Result segments of run {run} that node {node} has not sent yet: {segments}. Repeat this command."
+        ));
     }
     for text in troubles.iter().chain(&failed) {
         print_warning("fleet", text);
     }
-    // Parts that are still on a node are no failure: the node offers them again to the next controller.
+    // Segments that are still on a node are no failure: the node offers them again to the next controller.
     Ok(if troubles.is_empty() && failed.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }

@@ -1,6 +1,6 @@
 //! Becomes a controller of a fleet, for `run`, `serve` and `fleet collect`.
 
-use crate::commands::kept::RunRemarks;
+use crate::commands::kept::RunEventReporter;
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
@@ -23,13 +23,13 @@ use std::sync::Arc;
 /// Results that this process stores besides the results of its own runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateResults {
-    /// Results of runs that the catalogue has.
+    /// Results of runs whose record is in the catalogue.
     OfKnownRuns,
     /// Results of all runs without a controller.
     OfAllRuns,
 }
 
-/// Becomes a controller of the fleet that stores results in `catalogue`. Requests the priority of senders first.
+/// Becomes a controller of the fleet, and stores results in `catalogue`. First requests the priority of senders.
 pub(crate) fn become_controller(
     place: &FleetPlace,
     catalogue: RunCatalogue,
@@ -44,7 +44,7 @@ pub(crate) fn become_controller(
 /// the leases of senders on this machine could wait behind the senders for longer than a lease lasts.
 pub(crate) fn request_sender_priority() {
     // Without CAP_SYS_NICE this fails, but then senders have no higher priority either.
-    drop(sched::request_precedence());
+    drop(sched::raise_thread_priority());
 }
 
 fn open_controlled_fleet(
@@ -55,9 +55,9 @@ fn open_controlled_fleet(
 ) -> Result<ControlledFleet<NatsFabric>, Error> {
     let store = RunResultStore::new(catalogue);
     // A fleet may be served for months, but the certificate of its controller expires earlier, so it is renewed.
-    place.start_certificate_renewal(place.controller_fabric()?)?;
+    place.start_certificate_renewal(place.make_controller_fabric()?)?;
     let fleet = open_controller(place, &store, policies, late)?;
-    Ok(ControlledFleet { fleet, store, operator: Arc::new(RunRemarks::on_fleet(place)) })
+    Ok(ControlledFleet { fleet, store, operator: Arc::new(RunEventReporter::on_fleet(place)) })
 }
 
 /// Becomes a controller that leads the nodes of a configuration as long as the configuration is set.
@@ -102,11 +102,11 @@ fn open_controller(
         roster: place.read_roster()?,
         reads_all_runs: late == LateResults::OfAllRuns,
     };
-    Ok(store.open_fleet(&place.controller_fabric()?, config)?)
+    Ok(store.open_fleet(&place.make_controller_fabric()?, config)?)
 }
 
-/// Shows other controllers of this machine that this one is alive. A failure is only a warning: the other controllers
-/// then have to watch its record.
+/// Announces this controller to the other controllers of this machine, so that they notice at once when it ends. A
+/// failure is only a warning: the others then watch the record of this controller, which takes longer.
 fn announce_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPresence> {
     let directory = PresenceDirectory::open_directory(&place.directory().join("controllers"));
     let presence = directory.and_then(|directory| directory.announce_controller(controller));

@@ -1,4 +1,4 @@
-//! `packetrig fleet fetch`: fetches captures of a run that stayed on its nodes.
+//! `packetrig fleet fetch`: copies the captures of a run from its nodes to this machine.
 //!
 //! The command leads no node, so it works during other runs.
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::numbers::format_scaled;
-use crate::output::{CommandOutput, print_error, print_remark};
+use crate::output::{CommandOutput, print_error_and_continue, print_remark};
 use crate::progress::LiveProgressLine;
 use packetrig_fleet::captures::CaptureName;
 use packetrig_fleet_io::fleet::{FetchProgress, FetchUser, fetch_capture};
@@ -21,7 +21,7 @@ use std::path::Path;
 
 /// A capture that is on a node, according to the report.
 struct RemoteCapture {
-    /// Name of the capture in the report.
+    /// The path in the report, `NODE:/path/file`.
     named: String,
     node: NodeName,
     file: String,
@@ -36,7 +36,7 @@ pub(crate) fn fetch_captures(
     // The full id is needed: nodes know a run by its full id, and the user may have typed only its beginning.
     let id = find_run(&catalogue, &arguments.run)?.run;
     let (summary, report) = catalogue.load_report(&id.0)?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let directory = summary.directory.join("captures");
     private_files::create_directories(&directory)
         .map_err(|source| Error::Write { what: format!("to {}", directory.display()), source })?;
@@ -51,14 +51,14 @@ pub(crate) fn fetch_captures(
         match fetch_remote_capture(&place, &id, &capture, &target, arguments.quiet) {
             Ok(()) => {
                 output.write_line(format_args!("Fetched: {}", target.display()));
-                // The report then names the file here, so the next `fetch` leaves it out.
+                // The report now names the local file, so the next `fleet fetch` skips this capture.
                 catalogue.rename_capture(&id, &capture.named, &target.to_string_lossy())?;
             }
             Err(error) => {
                 // The remaining files are still tried: they may be on nodes that answer.
                 failed = true;
                 let RemoteCapture { file, node, .. } = &capture;
-                print_error(
+                print_error_and_continue(
                     "fetch",
                     format_args!("capture {file} of node {node} was not fetched: {}", error.full_message()),
                 );
@@ -75,11 +75,11 @@ fn list_remote_captures(report: &RunReport) -> Vec<RemoteCapture> {
     report.captures.iter().filter_map(|capture| parse_remote_capture(report, &capture.file)).collect()
 }
 
-/// `NODE:/path/file` is on that node; everything else is on this machine, also a path with a colon in it.
+/// Parses `NODE:/path/file`, where NODE is a node of the report. `None` for any other path, which is on this machine.
 fn parse_remote_capture(report: &RunReport, named: &str) -> Option<RemoteCapture> {
     let (node, path) = named.split_once(':')?;
     let is_node = report.nodes.iter().any(|row| row.node == node) && path.starts_with('/');
-    // The last part only: the report comes from nodes too, and must not lead to another directory here.
+    // Only the file name is used: nodes wrote parts of the report, and must not choose a directory on this machine.
     let file = path.rsplit('/').next().filter(|_| is_node)?;
     Some(RemoteCapture { named: named.to_owned(), node: NodeName(node.to_owned()), file: file.to_owned() })
 }
@@ -92,8 +92,8 @@ fn fetch_remote_capture(
     is_quiet: bool,
 ) -> Result<(), Error> {
     let mut requests = place
-        .controller_fabric()?
-        .fetch_captures_of(&capture.node)
+        .make_controller_fabric()?
+        .open_capture_fetcher(&capture.node)
         .map_err(packetrig_fleet_io::Error::from)?;
     let name = CaptureName { run: run.clone(), file: capture.file.clone() };
     let mut line = LiveProgressLine::new(!is_quiet);

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The history of a node since it joined, with its present state.
 #[derive(Serialize)]
-struct NodeLife {
+struct NodeHistoryReport {
     node: NodeName,
     /// True if the node is in the fleet now.
     is_member: bool,
@@ -31,12 +31,12 @@ pub(crate) fn show_history(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
-    let mut lives = read_node_lives(&place, arguments.node.as_deref())?;
+    let mut lives = read_node_history_reports(&place, arguments.node.as_deref())?;
     let since_ns = arguments.since.since_ns();
     for life in &mut lives {
         life.entries.retain(|entry| entry.at >= since_ns);
     }
-    // A node without entries since then is still shown: only a name that is in no list is an error.
+    // A node without events in this period is still shown. Only a name that the fleet has never had is an error.
     if let Some(node) = arguments.node.as_ref().filter(|_| lives.is_empty()) {
         return Err(Error::Usage(format!("the fleet has never had a node called {node}")));
     }
@@ -53,18 +53,26 @@ pub(crate) fn show_history(
     Ok(CommandExit::Ok)
 }
 
-fn read_node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error> {
+fn read_node_history_reports(
+    place: &FleetPlace,
+    only: Option<&str>,
+) -> Result<Vec<NodeHistoryReport>, Error> {
     let enrolled = place.open_authority()?.read_enrolled_nodes()?;
     let history = place.node_history();
     let presence = place.read_presence();
     let seen = presence.as_ref().map(last_recorded_hellos).unwrap_or_default();
-    // Removed nodes have a history and no enrolment; nodes that joined before `fleet up` kept one have no history.
+    // Removed nodes have a history and no enrolment. Nodes that joined before `fleet up` kept a history have none.
     let mut names: BTreeSet<NodeName> = history.list_nodes()?.into_iter().collect();
     names.extend(enrolled.keys().chain(seen.keys()).cloned());
     let wanted = names.into_iter().filter(|name| only.is_none_or(|only| name.0 == only));
     wanted
         .map(|node| {
-            Ok(build_node_life(enrolled.get(&node), seen.get(&node), history.read_node_entries(&node)?, node))
+            Ok(build_node_history_report(
+                enrolled.get(&node),
+                seen.get(&node),
+                history.read_node_entries(&node)?,
+                node,
+            ))
         })
         .collect()
 }
@@ -73,7 +81,7 @@ fn read_node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLif
 fn last_recorded_hellos(presence: &FleetPresence) -> BTreeMap<NodeName, LastRecordedHello> {
     let rows = presence.nodes.iter();
     let seen = rows.map(|row| {
-        // The file has ages and one time. Their difference is the time of each hello.
+        // The file has the age of each hello, and the time to which all ages refer.
         let at = presence.heard_until.saturating_sub(row.silent.as_u64());
         (row.node.clone(), LastRecordedHello { at, version: row.hello.version.clone() })
     });
@@ -85,15 +93,15 @@ struct LastRecordedHello {
     version: String,
 }
 
-fn build_node_life(
+fn build_node_history_report(
     enrolled: Option<&EnrolledNode>,
     seen: Option<&LastRecordedHello>,
     entries: Vec<NodeEntry>,
     node: NodeName,
-) -> NodeLife {
+) -> NodeHistoryReport {
     // The authority counts whole seconds, as certificates do.
     let joined_at = enrolled.and_then(|node| node.joined_at);
-    NodeLife {
+    NodeHistoryReport {
         node,
         is_member: enrolled.is_some(),
         joined_at: joined_at.map(|seconds| seconds.saturating_mul(1_000_000_000)),
@@ -107,7 +115,7 @@ fn date_or_dash(at: Option<u64>) -> String {
     at.map_or_else(|| "–".to_owned(), identity::format_utc_date_time)
 }
 
-fn build_summary_row(life: &NodeLife) -> Vec<String> {
+fn build_summary_row(life: &NodeHistoryReport) -> Vec<String> {
     // The events are in chronological order.
     let last_run = life.entries.iter().rev().find_map(|entry| match &entry.event {
         NodeEvent::Run(run) => Some(describe_node_run(run)),
@@ -126,11 +134,11 @@ fn build_summary_row(life: &NodeLife) -> Vec<String> {
     ]
 }
 
-fn format_event_count(life: &NodeLife, is_it: fn(&NodeEvent) -> bool) -> String {
+fn format_event_count(life: &NodeHistoryReport, is_it: fn(&NodeEvent) -> bool) -> String {
     life.entries.iter().filter(|entry| is_it(&entry.event)).count().to_string()
 }
 
-fn format_history(life: &NodeLife) -> String {
+fn format_history(life: &NodeHistoryReport) -> String {
     let mut text = format!(
         "{}: joined {} UTC, seen {} UTC\n",
         life.node,

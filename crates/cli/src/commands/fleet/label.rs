@@ -29,7 +29,7 @@ pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> R
     } else {
         output.write_line(format_args!("{node}: {labels}"));
     }
-    // Removals alone leave no new label that a plan could choose by.
+    // If labels were only removed, there is no new label that a plan could use.
     if !arguments.changes.iter().all(|change| matches!(change, LabelChange::Remove(_))) {
         output.write_line("New runs choose ports by these labels (`any-LABEL`).");
     }

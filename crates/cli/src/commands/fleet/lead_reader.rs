@@ -9,16 +9,17 @@ use packetrig_report::NodeName;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Interval between two readings of all leads. The lead of a node whose hello names another run is read at once.
+/// Interval between two readings of all leads. If the hello of a node names another run than before, the lead of the
+/// node is read at once.
 const ALL_LEADS_READ_INTERVAL: Nanos = Nanos::from_secs(5);
 
-/// Reads the leads on a separate connection.
+/// Reads the leads (which controller and run use a node) on a separate connection.
 #[derive(Debug)]
 pub(super) struct LeadReader<R = NatsRecords>(R);
 
 impl LeadReader {
     pub(super) fn open_reader(place: &FleetPlace) -> Result<Self, Error> {
-        Ok(Self(place.controller_fabric()?.open_records().map_err(packetrig_fleet_io::Error::from)?))
+        Ok(Self(place.make_controller_fabric()?.open_records().map_err(packetrig_fleet_io::Error::from)?))
     }
 }
 
@@ -36,7 +37,7 @@ impl<R: RecordStore> LeadReader<R> {
 /// The leads from the last reading.
 ///
 /// Invariant: a reader that has failed is replaced by a new one, and leads that cannot be read keep their last value.
-pub(super) struct ShownLeads<R = NatsRecords> {
+pub(super) struct CachedNodeLeads<R = NatsRecords> {
     pub(super) known: BTreeMap<NodeName, NodeLead>,
     /// Nodes whose run has begun, changed or ended since their lead was last read.
     pub(super) changed: BTreeSet<NodeName>,
@@ -44,14 +45,14 @@ pub(super) struct ShownLeads<R = NatsRecords> {
     all_at: MonoTime,
 }
 
-impl<R> Default for ShownLeads<R> {
+impl<R> Default for CachedNodeLeads<R> {
     fn default() -> Self {
         Self { known: BTreeMap::new(), changed: BTreeSet::new(), reader: None, all_at: MonoTime::default() }
     }
 }
 
-impl<R: RecordStore> ShownLeads<R> {
-    /// Reads the leads that are due: of all `nodes`, or of those that have changed. Returns true if it has read any.
+impl<R: RecordStore> CachedNodeLeads<R> {
+    /// Reads the leads that are due: those of all `nodes`, or only of the nodes in `changed`. True if leads were read.
     pub(super) fn read_due_leads<'a>(
         &mut self,
         nodes: impl Iterator<Item = &'a NodeName>,
@@ -140,8 +141,8 @@ mod tests {
         let opened = Cell::new(0);
         let nodes: Vec<NodeName> = (0..100).map(|number| NodeName(format!("n{number}"))).collect();
         let at = |seconds| MonoTime::default() + Nanos::from_secs(seconds);
-        let mut leads = ShownLeads::default();
-        let read = |leads: &mut ShownLeads<Store>, seconds| {
+        let mut leads = CachedNodeLeads::default();
+        let read = |leads: &mut CachedNodeLeads<Store>, seconds| {
             let is_new = leads.read_due_leads(nodes.iter(), at(seconds), || {
                 opened.set(opened.get() + 1);
                 Ok(LeadReader(store.clone()))

@@ -1,9 +1,10 @@
-//! Listens to nodes as long as `fleet up` runs, so that `fleet status` has an answer at once, and keeps their history.
+//! Receives the hellos of nodes while `fleet up` runs, so that `fleet status` can answer at once. Also records the
+//! history of each node.
 //!
 //! The listener sends nothing. It writes a file with the time of each node's last hello, so that readers of the file
 //! see the age of the information.
 
-use super::lead_reader::{LeadReader, ShownLeads};
+use super::lead_reader::{CachedNodeLeads, LeadReader};
 use crate::error::Error;
 use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::output::print_remark;
@@ -19,16 +20,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Interval between two writes of the file. It grows with every thousand nodes, so that the cost per
+/// Interval between two writes of the presence file. It grows with every thousand nodes, so that the cost per
 /// second stays the same.
 const PRESENCE_WRITE_INTERVAL: Nanos = Nanos::from_secs(1);
-const NODES_PER_SECOND: usize = 1000;
-/// Time between two attempts to subscribe at a server that refuses.
+const NODES_PER_WRITE_INTERVAL: usize = 1000;
+/// Pause after a failed attempt to subscribe to the hellos.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval between two checks for received hellos and for the end.
 const HELLO_POLL_INTERVAL: Nanos = Nanos::from_millis(100);
 
-/// A thread that listens until this is dropped.
+/// A thread that receives hellos until this value is dropped.
 pub(super) struct PresenceWatch {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -40,7 +41,7 @@ impl PresenceWatch {
         let listener = PresenceListener::new(place.clone(), Arc::clone(&over));
         let thread = std::thread::Builder::new()
             .name("presence".to_owned())
-            .spawn(|| listener.listen_until_finished());
+            .spawn(|| listener.receive_hellos_until_stopped());
         Ok(Self { over, thread: Some(thread.map_err(packetrig_fleet_io::Error::Thread)?) })
     }
 }
@@ -60,11 +61,11 @@ struct PresenceListener {
     over: Arc<AtomicBool>,
     members: FleetMembers,
     watcher: NodeWatcher,
-    /// Nodes that an earlier `fleet up` heard and this one has not heard yet, as of `began`.
+    /// Nodes that have sent hellos to an earlier `fleet up` only. Their ages are those at the time `began`.
     remembered: Vec<MemberRow>,
     began: MonoTime,
     has_complained: bool,
-    leads: ShownLeads,
+    leads: CachedNodeLeads,
 }
 
 fn monotonic_now() -> MonoTime {
@@ -89,7 +90,7 @@ impl PresenceListener {
             remembered,
             began,
             has_complained: false,
-            leads: ShownLeads::default(),
+            leads: CachedNodeLeads::default(),
         }
     }
 
@@ -97,23 +98,21 @@ impl PresenceListener {
         self.over.load(Ordering::Acquire)
     }
 
-    fn listen_until_finished(mut self) {
+    fn receive_hellos_until_stopped(mut self) {
         while !self.is_over() {
-            match self
-                .place
-                .controller_fabric()
-                .and_then(|fabric| Ok(fabric.observe_hellos().map_err(packetrig_fleet_io::Error::from)?))
-            {
-                Ok(observer) => self.listen_to_nodes(&observer),
+            match self.place.make_controller_fabric().and_then(|fabric| {
+                Ok(fabric.open_hello_observer().map_err(packetrig_fleet_io::Error::from)?)
+            }) {
+                Ok(observer) => self.receive_hellos_until_disconnected(&observer),
                 // This is not reported here: `fleet up` itself reports faults of its server.
                 Err(_) => std::thread::sleep(RETRY_PAUSE),
             }
         }
     }
 
-    /// Receives hellos until the watch ends or the connection is lost. It polls instead of waiting for each hello: a
-    /// thousand nodes must not wake it more often than ten.
-    fn listen_to_nodes(&mut self, observer: &FleetObserver) {
+    /// Receives hellos until the watch ends or the connection is lost. The thread polls instead of waiting for each
+    /// hello: otherwise a thousand nodes would wake it a thousand times per second.
+    fn receive_hellos_until_disconnected(&mut self, observer: &FleetObserver) {
         // The first file comes after a whole interval: before it, few nodes have sent a hello, and readers
         // would see an empty fleet.
         let mut due = monotonic_now() + PRESENCE_WRITE_INTERVAL;
@@ -146,7 +145,7 @@ impl PresenceListener {
     fn write_interval_factor(&self) -> u64 {
         let nodes = self.members.iter().count() + self.remembered.len();
         // The file has a row for each node, so its cost grows with their number.
-        (nodes / NODES_PER_SECOND) as u64 + 1
+        (nodes / NODES_PER_WRITE_INTERVAL) as u64 + 1
     }
 
     fn refresh_node_leads(&mut self) {

@@ -69,9 +69,9 @@ fn not_on_fleet_error() -> Error {
 /// A request of `fleet probe`, for any method.
 struct ProbeRequest<'a> {
     method: &'static str,
-    /// Hosts that are not nodes.
+    /// Targets that are not nodes of the fleet.
     hosts: Vec<&'a str>,
-    /// Probes of a train and the gap between them.
+    /// Number of probes in a train, and the gap between two of them.
     train: Option<(u32, Nanos)>,
     /// Time slot of each pair, if the user gave one; otherwise the default applies.
     slot: Option<Nanos>,
@@ -103,7 +103,7 @@ impl<'a> ProbeRequest<'a> {
         };
         // This process becomes a controller before it makes the plan: only a controller knows the ports and addresses
         // of the members.
-        let mut taken = FleetUnderControl::take_fleet_control(
+        let mut taken = FleetUnderControl::become_fleet_controller(
             &place,
             self.run.record.store.directory.as_deref(),
             policies,
@@ -139,7 +139,7 @@ impl<'a> ProbeRequest<'a> {
             (false, _) => self.select_nodes(&self.nodes.to, members)?,
         };
         let mut all: Vec<&ProbedNode> = from.iter().chain(&to).collect();
-        // A node that sends probes and is probed needs its port in the plan once.
+        // A node that both sends probes and is probed must be in the plan only once.
         all.sort_by_key(|node| &node.name);
         all.dedup_by_key(|node| &node.name);
         let ports: Vec<Value> = all
@@ -178,7 +178,7 @@ impl<'a> ProbeRequest<'a> {
         }
         if let Some((train, gap)) = self.train {
             set("train", train.into());
-            // A zero value, which is the default, is left out: the printed plan has only values that the user chose.
+            // A gap of zero is the default and is left out of the plan.
             if gap > Nanos::ZERO {
                 set("gap", gap.to_string().into());
             }
@@ -195,7 +195,7 @@ impl<'a> ProbeRequest<'a> {
         probes
     }
 
-    /// Selects the nodes with these names or labels (`any-LABEL`), or all without names, and sorts them by name.
+    /// Selects the nodes with these names or labels (`any-LABEL`), or all nodes if `named` is empty, and sorts them.
     fn select_nodes(&self, named: &[String], members: &[MemberRow]) -> Result<Vec<ProbedNode>, Error> {
         let mut rows: Vec<&MemberRow> = Vec::new();
         for name in named {
@@ -212,7 +212,10 @@ impl<'a> ProbeRequest<'a> {
         rows.sort_by_key(|row| &row.node);
         rows.dedup_by_key(|row| &row.node);
         if rows.is_empty() {
-            return Err(Error::Usage("the fleet has no node yet; see `packetrig fleet status`".to_owned()));
+            return Err(Error::Usage(
+                "the fleet has no node yet; `packetrig fleet invite` prints the line with which a node joins"
+                    .to_owned(),
+            ));
         }
         let through = self.nodes.through.as_deref();
         // One message lists all refusals: a user with many nodes must not correct them one by one.
@@ -256,7 +259,7 @@ fn has_name_or_label(port: &OfferedPort, wanted: &str) -> bool {
     port.interface == wanted || port.labels.iter().any(|label| label == wanted)
 }
 
-/// A node with the port that it sends probes from and is probed at.
+/// A node, with the interface and the address that it uses to send and receive probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProbedNode {
     name: String,
@@ -265,7 +268,8 @@ struct ProbedNode {
 }
 
 impl ProbedNode {
-    /// Chooses the wanted port of a node, or its only port with an address.
+    /// Chooses the only port of the node that has an address and, if `through` is given, this name or label. The error
+    /// says why there is no such port, or that there are several.
     fn from_member(row: &MemberRow, through: Option<&str>) -> Result<Self, String> {
         let name = &row.node.0;
         let ports = row.hello.ports.iter();
@@ -287,7 +291,7 @@ impl ProbedNode {
             _ => {
                 let ports: Vec<&str> = with_address.iter().map(|(port, _)| port.interface.as_str()).collect();
                 Err(format!(
-                    "node {name} lends several ports with an address ({}); choose with --through",
+                    "node {name} lends several ports with an address ({}); choose one with --through",
                     ports.join(", ")
                 ))
             }
@@ -295,7 +299,7 @@ impl ProbedNode {
     }
 }
 
-/// The first IPv4 address, otherwise the first IPv6 address.
+/// The first IPv4 address of the port, otherwise its first IPv6 address; `None` if it has no address.
 fn default_address(port: &OfferedPort) -> Option<IpAddr> {
     let mut addresses = port.addresses.clone();
     // The sort is stable, so it keeps the order of the kernel within each family.

@@ -1,5 +1,5 @@
-//! `packetrig fleet status`: shows the nodes from the last hellos to `fleet up`, or from the hellos that arrive now. It sends nothing
-//! to nodes, so it disturbs no run.
+//! `packetrig fleet status`: shows the nodes, from the last hellos that `fleet up` received or from the hellos that
+//! arrive now. It sends nothing to nodes, so it disturbs no run.
 
 use super::lead_reader::LeadReader;
 use crate::args::StatusArgs;
@@ -84,8 +84,9 @@ fn listen_and_print_nodes(
     arguments: &StatusArgs,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let observer = place.controller_fabric()?.observe_hellos().map_err(packetrig_fleet_io::Error::from)?;
-    signal::latch_end_signals()?;
+    let observer =
+        place.make_controller_fabric()?.open_hello_observer().map_err(packetrig_fleet_io::Error::from)?;
+    signal::record_end_signals()?;
     let mut members = FleetMembers::default();
     members.replace_labels(place.read_roster()?.labels);
     let mut leads = LeadReader::open_reader(place)?;
@@ -118,9 +119,10 @@ fn print_member_rows(
     Ok(())
 }
 
-/// Reads the members: nodes that send a hello within a period, and earlier ones that still belong to the fleet.
+/// Reads the members: nodes that send a hello within 1.2 s, and nodes of the roster that still belong to the fleet.
 pub(crate) fn read_fleet_members(place: &FleetPlace) -> Result<FleetMembers, Error> {
-    let observer = place.controller_fabric()?.observe_hellos().map_err(packetrig_fleet_io::Error::from)?;
+    let observer =
+        place.make_controller_fabric()?.open_hello_observer().map_err(packetrig_fleet_io::Error::from)?;
     let mut members = FleetMembers::default();
     receive_hellos(&observer, &mut members);
     place.read_roster()?.restore_nodes(&mut members);
@@ -161,7 +163,8 @@ fn describe_server_state(health: &BrokerHealth) -> String {
 fn format_nodes_table(rows: &[MemberRow], known: &[NodeName], width: Option<usize>) -> String {
     // Nodes that joined and never sent a hello have a row too.
     let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
-    let cells: Vec<_> = rows.iter().map(build_node_cells).chain(silent.map(build_silent_cells)).collect();
+    let cells: Vec<_> =
+        rows.iter().map(build_node_cells).chain(silent.map(build_never_heard_cells)).collect();
     let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "labels", "ports"];
     let troubles = rows
         .iter()
@@ -177,7 +180,7 @@ fn disk_warning(row: &MemberRow) -> Option<String> {
     let free = row.hello.disk_free;
     (free < RESERVED_DISK_BYTES).then(|| {
         format!(
-            "  {}: only {} are free on its disk for results; below {} its captures and values per second are not recorded\n",
+            "  {}: only {} of its disk is free; below {}, the node records no captures and no values per second\n",
             row.node,
             numbers::format_scaled(free as f64, "B"),
             numbers::format_scaled(RESERVED_DISK_BYTES as f64, "B"),
@@ -223,7 +226,7 @@ fn format_labels(row: &MemberRow) -> String {
     if all.is_empty() { "-".to_owned() } else { all.join(" ") }
 }
 
-fn build_silent_cells(node: &NodeName) -> Vec<String> {
+fn build_never_heard_cells(node: &NodeName) -> Vec<String> {
     let mut cells = vec![node.to_string(), "silent".to_owned()];
     // The header has nine columns, and a row must fill them.
     cells.resize(9, "-".to_owned());

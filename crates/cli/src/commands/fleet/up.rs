@@ -1,9 +1,9 @@
-//! `packetrig fleet up`: keys, the message server and the enrolment server. It runs until a signal; nodes and runs continue as
-//! soon as it is up again.
+//! `packetrig fleet up`: creates the keys of a fleet, and runs its message server and enrolment server until a signal.
+//! After a restart of `fleet up`, nodes and runs continue.
 
 use super::presence::PresenceWatch;
 use super::{make_join_line, request_sender_priority};
-use crate::args::UpArgs;
+use crate::args::FleetUpArgs;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -12,9 +12,9 @@ use crate::output::{CommandOutput, print_remark, print_warning};
 use crate::sandbox;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::history::NodeEvent;
-use packetrig_nats::authority::{AdmittedNode, FleetAuthority, ServerCertificateKeeper};
+use packetrig_nats::authority::{AdmittedNode, FleetAuthority, ServerCertificateRenewer};
 use packetrig_nats::broker::{
-    BrokerHealth, BrokerSetup, HealthWatch, MessageServer, ServerIsolation, ServerSecurity,
+    BrokerHealth, BrokerSetup, HealthWatch, MessageServer, PreparedServer, ServerSecurity,
 };
 use packetrig_nats::enrol::{EnrolServer, JoinLine};
 use packetrig_sys::link::NamespaceLinks;
@@ -35,22 +35,22 @@ const THREAD_END_TIMEOUT: Duration = Duration::from_millis(800);
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run_message_server(
-    arguments: &UpArgs,
+    arguments: &FleetUpArgs,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     // The message server inherits this priority.
     request_sender_priority();
     let place = FleetPlace::from_arguments(&arguments.place)?;
     let authority = Arc::new(place.open_authority()?);
-    // This comes before any thread of this process reads from the network.
+    // Rights are dropped before any thread of this process reads from the network.
     let isolation = drop_unneeded_rights(arguments, &place)?;
     let host = arguments.address.clone().map_or_else(guess_local_address, Ok)?;
-    let mut certificate = ServerCertificateKeeper::with_new_certificate(
+    let mut certificate = ServerCertificateRenewer::with_new_certificate(
         Arc::clone(&authority),
-        certificate_names(&host)?,
+        list_server_certificate_names(&host)?,
         wall_clock_seconds(),
     )?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     start_exit_watchdog()?;
     // The enrolment server shares this broker and admits nodes on its own threads. With `--cluster` the broker
     // is `None`.
@@ -89,12 +89,12 @@ fn watch_until_signal(
     place: &FleetPlace,
     authority: &FleetAuthority,
     broker: &Mutex<Option<MessageServer>>,
-    certificate: &mut ServerCertificateKeeper,
+    certificate: &mut ServerCertificateRenewer,
     enrolment: &EnrolServer,
 ) -> Result<(), Error> {
     // The servers of `--cluster` are managed elsewhere, so they are neither watched nor restarted.
     let health = lock_mutex(broker).is_some().then(|| start_health_watch(place)).transpose()?;
-    let mut nodes = AnnouncedNodes::default();
+    let mut nodes = NodesKnownToServer::default();
     // The time 0 makes the first pass of the loop check the certificate.
     let mut renew_at = MonoTime::default();
     while !is_interrupted() {
@@ -102,7 +102,7 @@ fn watch_until_signal(
         // The directory is polled, because `fleet remove` is another process that only changes files.
         nodes.report_problems_and_update_nodes(place, broker, authority);
         if monotonic_now() >= renew_at {
-            renew_at = keep_certificate_valid(certificate, broker, enrolment);
+            renew_at = renew_certificate_and_get_next_check(certificate, broker, enrolment);
         }
         if let Some(found) = health.as_ref().and_then(HealthWatch::take_newest_health) {
             handle_server_health(&found, place, broker);
@@ -111,7 +111,7 @@ fn watch_until_signal(
     Ok(())
 }
 
-fn print_first_invitation(arguments: &UpArgs, line: &JoinLine, output: &mut CommandOutput) {
+fn print_first_invitation(arguments: &FleetUpArgs, line: &JoinLine, output: &mut CommandOutput) {
     let nodes = if arguments.uses == 1 { "one node".to_owned() } else { format!("{} nodes", arguments.uses) };
     output.write_line(format_args!(
         "\nOn the other machine, write this line to a file (it admits {nodes} within {}):\n\n{line}\n\n\
@@ -136,7 +136,7 @@ fn start_exit_watchdog() -> Result<(), Error> {
             std::thread::sleep(SIGNAL_POLL_INTERVAL / 2);
         }
         std::thread::sleep(THREAD_END_TIMEOUT);
-        print_remark("fleet: the process ended before all threads had stopped");
+        print_remark("fleet: some threads have not stopped in time; the process ends without them");
         // A signal is the regular end of `fleet up`, so the code is that of success.
         std::process::exit(CommandExit::Ok.code().into());
     });
@@ -145,11 +145,11 @@ fn start_exit_watchdog() -> Result<(), Error> {
 
 fn start_health_watch(place: &FleetPlace) -> Result<HealthWatch, Error> {
     let directory = place.broker_directory();
-    Ok(HealthWatch::start_watching(place.controller_fabric()?, &directory)
+    Ok(HealthWatch::start_watching(place.make_controller_fabric()?, &directory)
         .map_err(packetrig_fleet_io::Error::Thread)?)
 }
 
-/// Saves the state of the server for `fleet status`, and restarts the server if that helps.
+/// Saves the state of the server for `fleet status`, and restarts the server if it needs a restart.
 fn handle_server_health(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
     place.write_broker_health(found);
     if let Some(broker) = lock_mutex(broker).as_ref().filter(|_| found.needs_restart) {
@@ -164,9 +164,9 @@ fn wall_clock_seconds() -> u64 {
     clock::wall_clock_ns() / 1_000_000_000
 }
 
-/// Renews the certificate if it is due; returns the time of the next check.
-fn keep_certificate_valid(
-    certificate: &mut ServerCertificateKeeper,
+/// Renews the certificate if its renewal is due; returns the time of the next check.
+fn renew_certificate_and_get_next_check(
+    certificate: &mut ServerCertificateRenewer,
     broker: &Mutex<Option<MessageServer>>,
     enrolment: &EnrolServer,
 ) -> MonoTime {
@@ -190,7 +190,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The address that nodes most likely reach: IPv4 first.
+/// Guesses the address at which nodes reach this machine: its first global IPv4 address, otherwise the first IPv6 one.
 fn guess_local_address() -> Result<String, Error> {
     // Only global addresses count: a link-local one needs the name of an interface, which differs on each machine.
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.list_global_addresses()?;
@@ -207,10 +207,10 @@ fn guess_local_address() -> Result<String, Error> {
 }
 
 /// Names and addresses of this machine that nodes may use, for its certificate.
-fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
+fn list_server_certificate_names(host: &str) -> Result<Vec<String>, Error> {
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.list_global_addresses()?;
     let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
-    // The list has all addresses: a node may reach this machine by another address than the line has, for
+    // The list has all addresses: a node may reach this machine at another address than that in the join line, for
     // example through a second network.
     names.extend(addresses.iter().map(IpAddr::to_string));
     // The host may be one of these addresses already, so it is not added twice.
@@ -221,11 +221,14 @@ fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
 
 /// Prepares the isolation of the message server, which needs the right to change users, and then drops the rights that
 /// this process does not need any more. `None` with `--cluster`.
-fn drop_unneeded_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option<ServerIsolation>, Error> {
+fn drop_unneeded_rights(
+    arguments: &FleetUpArgs,
+    place: &FleetPlace,
+) -> Result<Option<PreparedServer>, Error> {
     let ports = [arguments.listen.port(), arguments.enrol.port()];
     let kept = sandbox::needs::broker_capabilities(place.directory(), &ports);
     let isolation = if arguments.cluster.is_empty() {
-        let isolation = ServerIsolation::prepare(&broker_setup(arguments, place), kept)?;
+        let isolation = PreparedServer::prepare(&broker_setup(arguments, place), kept)?;
         print_remark(format_args!("fleet: sandbox: {}", isolation.user()));
         Some(isolation)
     } else {
@@ -235,7 +238,7 @@ fn drop_unneeded_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option
     Ok(isolation)
 }
 
-fn broker_setup(arguments: &UpArgs, place: &FleetPlace) -> BrokerSetup {
+fn broker_setup(arguments: &FleetUpArgs, place: &FleetPlace) -> BrokerSetup {
     BrokerSetup {
         program: arguments.server.clone(),
         listen: arguments.listen,
@@ -247,8 +250,8 @@ fn broker_setup(arguments: &UpArgs, place: &FleetPlace) -> BrokerSetup {
 }
 
 fn start_broker(
-    isolation: Option<ServerIsolation>,
-    arguments: &UpArgs,
+    isolation: Option<PreparedServer>,
+    arguments: &FleetUpArgs,
     place: &FleetPlace,
     authority: &FleetAuthority,
     security: &ServerSecurity,
@@ -260,7 +263,7 @@ fn start_broker(
     Ok(Some(MessageServer::start_isolated(isolation, setup)?))
 }
 
-fn server_addresses(arguments: &UpArgs, host: &str, broker: Option<&MessageServer>) -> Vec<String> {
+fn server_addresses(arguments: &FleetUpArgs, host: &str, broker: Option<&MessageServer>) -> Vec<String> {
     match broker {
         Some(broker) => vec![host_with_port(host, broker.address())],
         None => arguments.cluster.clone(),
@@ -276,14 +279,14 @@ fn host_with_port(host: &str, listens: SocketAddr) -> String {
 /// Creates the streams and the record store on the message server, before any node needs them.
 fn create_record_store(place: &FleetPlace, addresses: &FleetAddresses) -> Result<(), Error> {
     place
-        .controller_fabric_at(addresses.servers.clone())?
+        .make_controller_fabric_for_servers(addresses.servers.clone())?
         .open_records()
         .map_err(packetrig_fleet_io::Error::from)?;
     Ok(())
 }
 
 fn start_enrolment(
-    arguments: &UpArgs,
+    arguments: &FleetUpArgs,
     place: &FleetPlace,
     authority: &Arc<FleetAuthority>,
     security: &ServerSecurity,
@@ -294,11 +297,11 @@ fn start_enrolment(
     let place = place.clone();
     let on_join = Arc::new(move |node: &packetrig_report::NodeName| {
         let admitted = known.read_admitted_node(node).map_err(|error| error.to_string())?;
-        // This comes before the node gets its answer: an admitted node logs in at once.
+        // The message server learns of the node before the node gets its answer: an admitted node logs in at once.
         if let Some((broker, admitted)) = lock_mutex(&broker).as_ref().zip(admitted) {
             broker.admit_node(&admitted).map_err(|error| error.to_string())?;
         }
-        // This comes after the server knows the node: an error above refuses the node, and nothing was admitted.
+        // Printed and recorded only now: after an error above, the node is refused.
         print_remark(format_args!("fleet: node {node} was admitted"));
         place.record_history(vec![(node.clone(), NodeEvent::Joined)]);
         Ok(())
@@ -306,14 +309,14 @@ fn start_enrolment(
     Ok(EnrolServer::start_listening(Arc::clone(authority), security, arguments.enrol, on_join)?)
 }
 
-/// The nodes that the message server admits, and the state of the authority's directory that they come from.
+/// The nodes that the message server admits, and the change time of the authority's directory when it was read.
 #[derive(Default)]
-struct AnnouncedNodes {
+struct NodesKnownToServer {
     nodes: Option<Vec<AdmittedNode>>,
     as_of: Option<SystemTime>,
 }
 
-impl AnnouncedNodes {
+impl NodesKnownToServer {
     /// Reports problems of the server, and updates its list of nodes if another process has removed or added some.
     fn report_problems_and_update_nodes(
         &mut self,
@@ -328,7 +331,7 @@ impl AnnouncedNodes {
             print_warning("fleet", format_args!("message server in {directory}: {trouble}"));
         }
         // After a failure, `as_of` is unchanged, so the next check tries again.
-        if let Err(error) = self.announce_nodes(broker, authority) {
+        if let Err(error) = self.update_nodes_of_server(broker, authority) {
             let text = format_args!(
                 "cannot update the list of nodes that the message server admits: {error}; `fleet up` tries again"
             );
@@ -336,9 +339,13 @@ impl AnnouncedNodes {
         }
     }
 
-    fn announce_nodes(&mut self, broker: &MessageServer, authority: &FleetAuthority) -> Result<(), Error> {
+    fn update_nodes_of_server(
+        &mut self,
+        broker: &MessageServer,
+        authority: &FleetAuthority,
+    ) -> Result<(), Error> {
         // `None` while a later change could still get the same time stamp: then the directory is read every time.
-        let changed = authority.unambiguous_change_time();
+        let changed = authority.read_unambiguous_change_time();
         if self.nodes.is_some() && changed.is_some() && changed == self.as_of {
             return Ok(());
         }

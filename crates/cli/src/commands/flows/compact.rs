@@ -14,7 +14,7 @@ pub(super) fn compact_directory(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     // After a signal, the set of files that is being joined is still completed.
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let compacted = compact_files(&arguments.directory, arguments.file_size.0, &is_interrupted)?;
     if arguments.json {
         output.write_json(&serde_json::json!(compacted))?;
@@ -46,10 +46,10 @@ fn compaction_lines(compacted: &CompactedFiles) -> Vec<String> {
     let left = [
         (
             compacted.recent_files,
-            "small files are too recent: a collector of the directory may still need them",
+            "small files left as they are: too recent, a collector of the directory may still need them",
         ),
-        (compacted.other_files, "small files have the columns of another version, and stay as they are"),
-        (compacted.abandoned, "sets of files changed meanwhile, and stay as they are"),
+        (compacted.other_files, "small files left as they are: they have the columns of another version"),
+        (compacted.abandoned, "sets of files left as they are: files changed in the meantime"),
     ];
     for (count, what) in left.into_iter().filter(|(count, _)| *count > 0) {
         lines.push(format!("{} {what}", format_count(count)));

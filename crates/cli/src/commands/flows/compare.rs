@@ -11,7 +11,7 @@ use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::GroupPart;
 use packetrig_flow_store::scan::{ListedFiles, TimeSpan, list_flow_files};
 use packetrig_flow_store::top::{
-    ChangeKind, CompareAnswer, CompareQuestion, ComparedSide, GroupChange, GroupTotals, TopOrder,
+    ChangeKind, ComparedSide, GroupChange, GroupComparison, GroupComparisonQuery, GroupTotals, TopOrder,
     compare_groups,
 };
 use packetrig_store::files::csv_field;
@@ -20,13 +20,13 @@ use std::path::PathBuf;
 
 const FILES_CHANGED_ERROR: &str = "compare: files were removed or replaced during the query: their records may be \
     missing from the sums; repeat the query";
-/// Numbers of each side in CSV.
+/// Names of the numbers that JSON and CSV have for each of the two compared sides.
 const SIDE_COLUMN_NAMES: [&str; 5] = ["flows", "packets", "bytes", "packets_per_second", "bits_per_second"];
 
 pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let names = arguments.filter.read_names()?;
     let filter = arguments.filter.to_flow_filter(&names)?;
-    let question = CompareQuestion {
+    let question = GroupComparisonQuery {
         grouping: grouping_with_names(&arguments.by, &names)?,
         order: arguments.order.into(),
         most: arguments.most,
@@ -35,7 +35,7 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
     let (before, after) = list_compared_files(arguments)?;
     // Without a separate list, the second side is another time window of the same files.
     let files: [&[PathBuf]; 2] = [&before, after.as_deref().unwrap_or(&before)];
-    let sides = [0, 1].map(|side| compared_side(arguments, files[side], &filter, side));
+    let sides = [0, 1].map(|side| build_compared_side(arguments, files[side], &filter, side));
     let answer = compare_groups([&sides[0], &sides[1]], &question)?;
     write_changes(arguments, &question, &answer, output);
     if answer.files_have_changed {
@@ -55,7 +55,7 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
     Ok(())
 }
 
-/// Lists the files of both sides. Two windows of the same records share one list; two places have one list each.
+/// Lists the files of both sides. For two time windows of the same files, there is only the first list.
 fn list_compared_files(arguments: &Arguments) -> Result<(ListedFiles, Option<ListedFiles>), Error> {
     let places = &arguments.places;
     match (arguments.a.zip(arguments.b), &places[..]) {
@@ -70,7 +70,7 @@ fn list_compared_files(arguments: &Arguments) -> Result<(ListedFiles, Option<Lis
     }
 }
 
-fn compared_side<'a>(
+fn build_compared_side<'a>(
     arguments: &Arguments,
     files: &'a [PathBuf],
     filter: &FlowFilter,
@@ -91,8 +91,8 @@ fn compared_side<'a>(
 
 fn write_changes(
     arguments: &Arguments,
-    question: &CompareQuestion,
-    answer: &CompareAnswer,
+    question: &GroupComparisonQuery,
+    answer: &GroupComparison,
     output: &mut CommandOutput,
 ) {
     let parts = question.grouping.parts();
@@ -132,13 +132,13 @@ const fn change_kind_name(kind: ChangeKind) -> &'static str {
 }
 
 /// Rate of the second side divided by the rate of the first side; `None` if one of them is zero.
-fn change_factor(answer: &CompareAnswer, sums: [GroupTotals; 2], order: TopOrder) -> Option<f64> {
+fn compute_rate_factor(answer: &GroupComparison, sums: [GroupTotals; 2], order: TopOrder) -> Option<f64> {
     let [before, after] = [0, 1].map(|side| answer.group_rate(side, sums[side], order));
     (before > 0.0 && after > 0.0).then(|| after / before)
 }
 
-fn changes_table(question: &CompareQuestion, answer: &CompareAnswer) -> String {
-    let CompareQuestion { grouping, order, .. } = question;
+fn changes_table(question: &GroupComparisonQuery, answer: &GroupComparison) -> String {
+    let GroupComparisonQuery { grouping, order, .. } = question;
     let unit = rate_unit(*order);
     let names = grouping.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["change", "before", "after", "difference", "factor"]).collect();
@@ -148,7 +148,7 @@ fn changes_table(question: &CompareQuestion, answer: &CompareAnswer) -> String {
         let change = answer.rate_change(sums, *order);
         let sign = if change < 0.0 { "−" } else { "+" };
         let factor =
-            change_factor(answer, sums, *order).map_or_else(|| "–".to_owned(), |by| format!("{by:.2}"));
+            compute_rate_factor(answer, sums, *order).map_or_else(|| "–".to_owned(), |by| format!("{by:.2}"));
         [before, after, format!("{sign}{}", format_scaled(change.abs(), unit)), factor]
     };
     let rows = answer.changes.iter().map(|change| {
@@ -162,7 +162,7 @@ fn changes_table(question: &CompareQuestion, answer: &CompareAnswer) -> String {
     format_table(&header, rows.chain([all]))
 }
 
-fn change_kinds_line(answer: &CompareAnswer) -> String {
+fn change_kinds_line(answer: &GroupComparison) -> String {
     let counts = answer
         .kinds
         .iter()
@@ -181,16 +181,21 @@ fn round_to_3_decimals(number: f64) -> f64 {
 }
 
 /// The numbers of a side, in the order of [`SIDE_COLUMN_NAMES`].
-fn side_numbers(answer: &CompareAnswer, side: usize, sum: GroupTotals) -> [Value; 5] {
+fn list_side_values(answer: &GroupComparison, side: usize, sum: GroupTotals) -> [Value; 5] {
     let rate = |order| round_to_3_decimals(answer.group_rate(side, sum, order)).into();
     [sum.flows.into(), sum.packets.into(), sum.bytes.into(), rate(TopOrder::Packets), rate(TopOrder::Bytes)]
 }
 
-fn change_json(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, change: &GroupChange) -> Value {
+fn change_json(
+    parts: &[GroupPart],
+    order: TopOrder,
+    answer: &GroupComparison,
+    change: &GroupChange,
+) -> Value {
     let values = parts.iter().zip(&change.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let [a, b] = [0, 1].map(|side| {
-        let numbers = side_numbers(answer, side, change.sums[side]);
+        let numbers = list_side_values(answer, side, change.sums[side]);
         Value::Object(SIDE_COLUMN_NAMES.iter().map(|name| (*name).to_owned()).zip(numbers).collect())
     });
     let others = [
@@ -198,7 +203,7 @@ fn change_json(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, cha
         ("a", a),
         ("b", b),
         ("difference", json!(round_to_3_decimals(answer.rate_change(change.sums, order)))),
-        ("factor", json!(change_factor(answer, change.sums, order).map(round_to_3_decimals))),
+        ("factor", json!(compute_rate_factor(answer, change.sums, order).map(round_to_3_decimals))),
     ];
     // Each line repeats this value, because JSON lines have no place for remarks about all lines.
     let uncompared =
@@ -208,10 +213,15 @@ fn change_json(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, cha
     )
 }
 
-fn change_csv(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, change: &GroupChange) -> String {
+fn change_csv(
+    parts: &[GroupPart],
+    order: TopOrder,
+    answer: &GroupComparison,
+    change: &GroupChange,
+) -> String {
     let values = parts.iter().zip(&change.values).map(|(part, value)| csv_field(&group_text(part, value)));
-    let numbers = [0, 1].into_iter().flat_map(|side| side_numbers(answer, side, change.sums[side]));
-    let factor = change_factor(answer, change.sums, order).map(round_to_3_decimals);
+    let numbers = [0, 1].into_iter().flat_map(|side| list_side_values(answer, side, change.sums[side]));
+    let factor = compute_rate_factor(answer, change.sums, order).map(round_to_3_decimals);
     let last = [
         round_to_3_decimals(answer.rate_change(change.sums, order)).to_string(),
         factor.map_or_else(String::new, |by| by.to_string()),

@@ -1,7 +1,7 @@
 //! `packetrig flows prune`, and the same limits in the commands that write into a directory.
 
 use super::utc_time_text;
-use crate::args::{KeepArgs, PruneFlows as Arguments};
+use crate::args::{FileRetentionArgs, PruneFlows as Arguments};
 use crate::error::Error;
 use crate::numbers::{format_count, format_scaled};
 use crate::output::CommandOutput;
@@ -33,10 +33,10 @@ pub(super) fn prune_directory(arguments: &Arguments, output: &mut CommandOutput)
     Ok(())
 }
 
-/// The limits of a command that writes into a directory. Refuses limits without a directory, and a `--keep` that has no
-/// room for two files.
+/// Returns the retention limits of a command that writes into a directory. Fails if there are limits and no directory,
+/// or if `--keep` is less than the size of two files.
 pub(in crate::commands) fn directory_limits(
-    keep: &KeepArgs,
+    keep: &FileRetentionArgs,
     directory: Option<&Path>,
 ) -> Result<RetentionLimits, Error> {
     let limits = keep.to_limits();

@@ -26,8 +26,8 @@ pub(super) fn recover_directory(
     Ok(if recovered.failures.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }
 
-/// Completes the files that a killed process left, and prints the saved and lost records. A file that cannot be
-/// completed is only printed.
+/// Completes the files that a killed process left incomplete, and prints how many records were saved and lost. A file
+/// that cannot be completed is reported, too, but is no error.
 pub(in crate::commands) fn recover_killed_files(
     command: &str,
     directory: &Path,
@@ -55,20 +55,17 @@ fn recovery_lines(recovered: &RecoveredFiles) -> Vec<String> {
     )];
     if *cut_files > 0 {
         lines.push(format!(
-            "{} files ended in an incomplete row group ({} bytes): its records are lost",
+            "files that ended in an incomplete row group: {} ({} bytes); the records in these row groups are lost",
             format_count(*cut_files),
             format_count(*cut_bytes)
         ));
     }
     if *damaged_groups > 0 {
-        lines.push(format!(
-            "{} row groups are damaged: their records are lost",
-            format_count(*damaged_groups)
-        ));
+        lines.push(format!("damaged row groups: {}; their records are lost", format_count(*damaged_groups)));
     }
     if *damaged_files > 0 {
         lines.push(format!(
-            "{} files hold no readable record; they are kept under names that end in `.damaged`",
+            "files without a readable record: {}; packetrig renamed them to names that end in `.damaged`",
             format_count(*damaged_files)
         ));
     }
@@ -96,7 +93,7 @@ mod tests {
         };
         let text = recovery_lines(&damaged).join("\n");
         for part in
-            ["1 files ended", "1 row groups are damaged", "`.damaged`", "not recovered: cannot write x"]
+            ["row group: 1 (1", "damaged row groups: 1", "`.damaged`", "not recovered: cannot write x"]
         {
             assert!(text.contains(part), "{text}");
         }

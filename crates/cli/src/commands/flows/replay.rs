@@ -5,7 +5,7 @@ use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
-use crate::output::{CommandOutput, print_failure};
+use crate::output::{CommandOutput, print_deciding_error};
 use crate::secret_key::read_secret_key;
 use packetrig_flow_io::anonymise::{AnonymiserKey, RecordAnonymiser};
 use packetrig_flow_io::resend::{RecordSender, ResendError, ResentCounts};
@@ -30,16 +30,16 @@ pub(super) fn replay_records(
         .transpose()?;
     let filter = arguments.filter.to_flow_filter(&*arguments.filter.read_names()?)?;
     let files = list_flow_files(&arguments.places)?;
-    signal::latch_end_signals()?;
+    signal::record_end_signals()?;
     let sender = RecordSender::open_target(&arguments.export, arguments.domain, arguments.biflow)?;
-    let mut replay = RecordReplay {
+    let mut replay = FlowRecordResender {
         sender,
         anonymiser: key.as_ref().map(RecordAnonymiser::new),
         pace: ReplayPace::new(arguments),
         failure: None,
     };
     for_each_record(&files, &filter, &mut |records| replay.send_records(records))?;
-    let RecordReplay { sender, failure, .. } = replay;
+    let FlowRecordResender { sender, failure, .. } = replay;
     let finished = failure.map_or(Ok(()), Err).and_then(|()| sender.finish_sending(clock::wall_clock_ns()));
     let target = arguments.export.to_string();
     let (counts, refusal) =
@@ -51,7 +51,7 @@ pub(super) fn replay_records(
     }
     if let Some(refusal) = refusal {
         let refused = format_count(counts.refused.records);
-        print_failure(format_args!("{target}: {refused} records were refused ({refusal})"));
+        print_deciding_error(format_args!("{target}: {refused} records were refused ({refusal})"));
         return Ok(CommandExit::World);
     }
     Ok(if is_interrupted() { CommandExit::Interrupted } else { CommandExit::Ok })
@@ -67,14 +67,14 @@ fn summary_line(target: &str, counts: &ResentCounts) -> String {
     )
 }
 
-struct RecordReplay {
+struct FlowRecordResender {
     sender: RecordSender,
     anonymiser: Option<RecordAnonymiser>,
     pace: ReplayPace,
     failure: Option<io::Error>,
 }
 
-impl RecordReplay {
+impl FlowRecordResender {
     fn send_records(&mut self, records: Vec<StoredRecord>) -> ControlFlow<()> {
         for (mut record, _) in records {
             if let Some(anonymiser) = &mut self.anonymiser {
@@ -132,8 +132,8 @@ impl ReplayPace {
         }
     }
 
-    /// Departure time on the monotonic clock; `None` sends at once. A record that began before the first
-    /// record is late, and is sent at once.
+    /// Returns when the next record is due, on the monotonic clock; `None` if it is sent at once. With `--speed`, a
+    /// record of a flow that began before the flow of the first record is also sent at once.
     fn next_due_ns(&mut self, start_ns: u64) -> Option<u64> {
         let first_ns = *self.first_ns.get_or_insert(start_ns);
         // The time is computed from the beginning for each record, so that errors do not add up.

@@ -11,7 +11,7 @@ use crate::table::format_table;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::{GroupPart, GroupValue};
 use packetrig_flow_store::top::{
-    GroupTotals, NoSeriesReason, TopAnswer, TopOrder, TopQuestion, TopSeries, top_series,
+    GroupTotals, TopGroupsQuery, TopGroupsResult, TopOrder, TopSeries, TopSeriesError, compute_top_series,
 };
 use packetrig_store::files::csv_field;
 use packetrig_units::Nanos;
@@ -27,29 +27,29 @@ pub(super) fn show_series(
     arguments: &Arguments,
     files: &[PathBuf],
     filter: &FlowFilter,
-    question: &TopQuestion,
+    question: &TopGroupsQuery,
     step: Nanos,
     output: &mut CommandOutput,
-) -> Result<TopAnswer, Error> {
+) -> Result<TopGroupsResult, Error> {
     if !question.order.is_sum_order() {
         return Err(Error::Usage(
             "--bucket shows sums: use --order bytes, --order packets or --order flows".into(),
         ));
     }
-    let found = top_series(files, filter, question, step).map_err(|error| match error {
-        NoSeriesReason::Read(error) => error.into(),
+    let found = compute_top_series(files, filter, question, step).map_err(|error| match error {
+        TopSeriesError::Read(error) => error.into(),
         other => Error::Usage(format!("--bucket: {other}")),
     })?;
     let parts = question.grouping.parts();
     if arguments.form.json {
-        for_each_step(&found, |at_ns, values, sum| {
+        for_each_step_and_group(&found, |at_ns, values, sum| {
             output.write_line(step_json(parts, &found, at_ns, values, sum));
         });
     } else if arguments.form.csv {
         let numbers = ["flows", "packets", "bytes", "packets_per_second", "bits_per_second"];
         let names = ["start_ns"].into_iter().chain(parts.iter().map(GroupPart::name)).chain(numbers);
         output.write_line(names.collect::<Vec<_>>().join(","));
-        for_each_step(&found, |at_ns, values, sum| {
+        for_each_step_and_group(&found, |at_ns, values, sum| {
             output.write_line(step_csv(parts, &found, at_ns, values, sum));
         });
     } else {
@@ -58,20 +58,20 @@ pub(super) fn show_series(
     Ok(found.top)
 }
 
-/// Calls `each` with each group in each step: its start, the group and the sum.
-fn for_each_step(found: &TopSeries, mut each: impl FnMut(u64, &[GroupValue], GroupTotals)) {
+/// Calls `each` for every step and group, with the start of the step, the group and the group's sum in the step.
+fn for_each_step_and_group(found: &TopSeries, mut each: impl FnMut(u64, &[GroupValue], GroupTotals)) {
     let steps = found.series.first().map_or(0, Vec::len);
     let mut at_ns = found.first_ns;
     for step in 0..steps {
         for (group, sums) in found.top.groups.iter().zip(&found.series) {
             each(at_ns, &group.values, sums[step]);
         }
-        // The step after the last one may be beyond the largest time.
+        // The start of a step after the last one may exceed 64 bits.
         at_ns = at_ns.saturating_add(found.step_ns);
     }
 }
 
-/// An amount in one step, as a rate.
+/// Converts an amount in one step into a rate per second.
 fn step_rate(found: &TopSeries, amount: u64) -> f64 {
     let rate = amount as f64 * NANOS_PER_SECOND / found.step_ns as f64;
     // The rate is rounded to three decimals: further decimals would only show errors of binary fractions.
@@ -116,8 +116,8 @@ fn step_csv(
     [at_ns.to_string()].into_iter().chain(values).chain(numbers).collect::<Vec<_>>().join(",")
 }
 
-/// A row for each group: its greatest step, and all steps as blocks.
-fn series_table(question: &TopQuestion, found: &TopSeries) -> String {
+/// Table with a row for each group: its sums, its largest rate and when it occurred, and a sparkline of all steps.
+fn series_table(question: &TopGroupsQuery, found: &TopSeries) -> String {
     let (unit, amount): (_, fn(GroupTotals) -> u64) = match question.order {
         TopOrder::Packets => ("packets/s", |sum| sum.packets),
         TopOrder::Flows => ("flows/s", |sum| sum.flows),

@@ -121,7 +121,7 @@ impl RenderedRows {
         rendered
     }
 
-    /// The text of the first rows.
+    /// Returns the text of the first `most` rows, or of all rows if there are fewer.
     fn first_rows(&self, most: usize) -> &str {
         let end = self.ends.get(..most.min(self.ends.len())).and_then(|ends| ends.last());
         &self.text[..end.copied().unwrap_or(0)]
@@ -149,7 +149,7 @@ fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), 
         let files = list_flow_files(&arguments.places)?;
         scan_records(&files, &arguments.filter.to_flow_filter(&names)?, needed, &mut |chunk, rows| {
             for &row in rows {
-                // One record more than fits shows that there are more.
+                // A record beyond the limit shows that the table is not complete.
                 if lines.len() == most {
                     is_all = false;
                     return ControlFlow::Break(());
@@ -169,7 +169,7 @@ fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), 
     Ok(())
 }
 
-/// Reads the files of names. Refuses columns of names that none of the files has.
+/// Reads the files of `--names`. Fails if `--columns` has a column whose names are in none of these files.
 fn read_needed_names(arguments: &Arguments) -> Result<Arc<FlowNames>, Error> {
     let names = arguments.filter.read_names()?;
     for column in &arguments.columns {
@@ -229,7 +229,7 @@ impl StoredRow<'_> {
             format_count(self.cell_number("octetDeltaCount")),
             format_count(self.cell_number("reversePacketDeltaCount")),
             format_count(self.cell_number("reverseOctetDeltaCount")),
-            tcp_flags::tcp_flag_letters(flags),
+            tcp_flags::format_tcp_flags(flags),
             end_reason_text(self.cell_number("flowEndReason")).into(),
         ]
     }

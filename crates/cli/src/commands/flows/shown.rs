@@ -17,7 +17,7 @@ pub(super) struct ShownColumns<'a> {
 }
 
 impl ShownColumns<'_> {
-    /// The columns of records that are read.
+    /// The columns that must be read from the files to show the wanted columns.
     pub(super) fn needed_columns(&self) -> Vec<&'static str> {
         let needed = self.columns.iter().flat_map(|column| match column {
             ShownColumn::Stored(column) => vec![column.name],
@@ -91,7 +91,7 @@ impl ShownColumns<'_> {
 
 fn name_text(value: NameValue<'_>) -> String {
     match value {
-        // Number 0 stands for an unknown system.
+        // Number 0 stands for an unknown autonomous system.
         NameValue::Number(0) => String::new(),
         NameValue::Number(number) => number.to_string(),
         NameValue::Word(word) => word.to_owned(),

@@ -1,4 +1,4 @@
-//! `packetrig flows stats`: sums of the records by protocol and over time, and the ledgers of their meters.
+//! `packetrig flows stats`: sums of the records by protocol and over time, and the meters' packet counts (ledgers).
 
 use super::values::sampling_remark;
 use super::{exporter_name, utc_time_text};
@@ -9,7 +9,7 @@ use crate::output::{CommandOutput, print_remark};
 use crate::protocols;
 use crate::table::format_table;
 use packetrig_flow::{IgnoredReason, MeterLedger};
-use packetrig_flow_store::RecordMaker;
+use packetrig_flow_store::RecordExporter;
 use packetrig_flow_store::filter::canonical_address;
 use packetrig_flow_store::ledgers;
 use packetrig_flow_store::scan::list_flow_files;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// Largest number of ledgers that are shown as text.
 const MAX_METERS: usize = 10;
 
-type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
+type FlowLedgers = BTreeMap<RecordExporter, (u64, MeterLedger)>;
 
 pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = list_flow_files(&arguments.places)?;
@@ -47,7 +47,7 @@ pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput)
     }
     if ledgers.len() > MAX_METERS {
         print_remark(format_args!(
-            "stats: {} more ledgers are not shown; --json prints all",
+            "stats: ledgers that are not shown: {}; --json prints all",
             ledgers.len() - MAX_METERS
         ));
     }
@@ -80,7 +80,7 @@ fn stats_text(files: usize, totals: &FlowTotals) -> String {
         format_count_with_unit(sum.flows, "flow"),
         format_count_with_unit(files as u64, "file")
     );
-    // Without a record there is no span, and no rate.
+    // Without a record there is no time span, and no rate.
     let Some((first, last)) = totals.first_ns.zip(totals.last_ns) else { return text };
     let time = Nanos::new(last.saturating_sub(first));
     text.extend([format!("from {} to {} UTC ({time})\n", utc_time_text(first), utc_time_text(last))]);
@@ -96,21 +96,21 @@ fn stats_text(files: usize, totals: &FlowTotals) -> String {
     )]);
     if totals.records_with_loss > 0 {
         text.extend([format!(
-            "{} records are of flows during which packets were lost before the meter\n",
+            "records of flows during which packets were lost before they reached the meter: {}\n",
             format_count(totals.records_with_loss)
         )]);
     }
     if totals.records_with_merges > 0 {
         text.extend([format!(
-            "{} records are of flows with packets that were merged before the meter and count as one, so their \
-            counts of packets and bytes are too low\n",
+            "records of flows with packets that were merged before they reached the meter: {}; merged packets count \
+            as one, so the counts of packets and bytes in these records are too low\n",
             format_count(totals.records_with_merges)
         )]);
     }
     if let Some(remark) = sampling_remark(totals.sampled_records) {
         text.extend([remark, "\n".to_owned()]);
     }
-    // The number breaks ties, so that the same records always give the same table.
+    // The protocol number breaks ties, so that the same records always give the same table.
     let mut by_bytes: Vec<_> = totals.protocols.iter().collect();
     by_bytes.sort_by_key(|(number, row)| (std::cmp::Reverse(row.sum.bytes), **number));
     let protocols = by_bytes

@@ -10,7 +10,7 @@ use crate::table::format_table;
 use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
 use packetrig_flow_store::names::FlowNames;
 use packetrig_flow_store::scan::list_flow_files;
-use packetrig_flow_store::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
+use packetrig_flow_store::top::{self, GroupSum, TopGroup, TopGroupsQuery, TopGroupsResult, TopOrder};
 use packetrig_store::files::csv_field;
 use packetrig_units::Nanos;
 use serde_json::Value;
@@ -51,7 +51,7 @@ const FILES_CHANGED_ERROR: &str = "top: files were removed or replaced during th
 pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = list_flow_files(&arguments.places)?;
     let names = arguments.filter.read_names()?;
-    let question = TopQuestion {
+    let question = TopGroupsQuery {
         grouping: grouping_with_names(&arguments.by, &names)?,
         order: arguments.order.into(),
         most: arguments.most,
@@ -75,12 +75,17 @@ pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) 
     Ok(())
 }
 
-/// Adds the names that a grouping needs.
+/// Gives the grouping the names that it needs. Fails if they are not in the files of `--names`.
 pub(super) fn grouping_with_names(by: &FlowGrouping, names: &Arc<FlowNames>) -> Result<FlowGrouping, Error> {
     by.clone().with_names(names).map_err(|error| Error::Usage(format!("--by: {error}")))
 }
 
-fn write_groups(arguments: &Arguments, question: &TopQuestion, top: &TopAnswer, output: &mut CommandOutput) {
+fn write_groups(
+    arguments: &Arguments,
+    question: &TopGroupsQuery,
+    top: &TopGroupsResult,
+    output: &mut CommandOutput,
+) {
     let parts = arguments.by.parts();
     if arguments.form.json {
         for group in &top.groups {
@@ -142,24 +147,24 @@ fn order_value_text(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String
     }
 }
 
-fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
+fn groups_table(by: &FlowGrouping, top: &TopGroupsResult, order: TopOrder) -> String {
     let last = if order.is_sum_order() { "share" } else { order_unit(order) };
     let names = by.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
         let values = by.parts().iter().zip(values).map(|(part, value)| text_or_dash(group_text(part, value)));
-        values.chain(sum_cells(has, &top.total, order)).collect()
+        values.chain(format_sum_cells(has, &top.total, order)).collect()
     });
     let about = if top.groups_are_estimated { "about " } else { "" };
     let mut all = vec![String::new(); by.parts().len()];
     all[0] = format!("all ({about}{})", format_count(top.groups_seen));
-    all.extend(sum_cells(&top.total, &top.total, order));
+    all.extend(format_sum_cells(&top.total, &top.total, order));
     let table = format_table(&header, groups.chain([all]));
     // The table repeats this note: a saved table must say that groups may be incomplete.
     if top.files_have_changed { format!("{table}{FILES_CHANGED_ERROR}\n") } else { table }
 }
 
-fn sum_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 4] {
+fn format_sum_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 4] {
     let sum = has.sum;
     [
         format_count(sum.flows),
@@ -186,11 +191,11 @@ mod tests {
     fn an_estimate_and_files_that_changed_are_marked() {
         let arguments = TopLine::parse_from(["top", "records"]).arguments;
         let shown = |groups_are_estimated, files_have_changed| {
-            let top = TopAnswer {
+            let top = TopGroupsResult {
                 groups_seen: 12,
                 groups_are_estimated,
                 files_have_changed,
-                ..TopAnswer::default()
+                ..TopGroupsResult::default()
             };
             groups_table(&arguments.by, &top, TopOrder::Bytes)
         };
@@ -205,7 +210,7 @@ mod tests {
     #[test]
     fn top_table_has_one_value_under_each_heading() {
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
-        let top = TopAnswer { groups: vec![group()], groups_seen: 1, ..TopAnswer::default() };
+        let top = TopGroupsResult { groups: vec![group()], groups_seen: 1, ..TopGroupsResult::default() };
         let table = groups_table(&by, &top, TopOrder::Bytes);
         let columns = |line: &str| line.split("  ").filter(|cell| !cell.trim().is_empty()).count();
         let counts: Vec<usize> = table.lines().map(columns).collect();

@@ -1,10 +1,10 @@
-//! Values of columns as people read them.
+//! Formats values of flow columns for tables, CSV and JSON.
 
 use super::{exporter_name, utc_time_text};
 use crate::numbers::format_count;
 use crate::protocols;
 use packetrig_flow::element::ElementKind;
-use packetrig_flow_store::RecordMaker;
+use packetrig_flow_store::RecordExporter;
 use packetrig_flow_store::cells::ColumnCells;
 use packetrig_flow_store::columns::FlowColumn;
 use packetrig_flow_store::filter::canonical_address;
@@ -31,7 +31,7 @@ fn number_text(column: &FlowColumn, number: u64) -> String {
         (_, ElementKind::Time) => utc_time_text(number),
         (_, ElementKind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
         ("protocolIdentifier", _) => protocol_name(number),
-        ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::tcp_flag_letters(number),
+        ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::format_tcp_flags(number),
         ("flowEndReason", _) => end_reason_text(number).to_owned(),
         // Numbers without a unit are identifiers, such as ports: blanks between their digits would be wrong.
         _ if column.unit.is_empty() => number.to_string(),
@@ -44,7 +44,7 @@ pub(super) fn protocol_name(number: u64) -> String {
     u8::try_from(number).map_or_else(|_| number.to_string(), protocols::protocol_name)
 }
 
-/// The protocol of a record. ICMP has a type and a code where other protocols have ports.
+/// Name of a record's protocol; for ICMP also type and code, which records have in the destination port.
 pub(super) fn protocol_with_type(number: u64, type_and_code: u64) -> String {
     let name = protocol_name(number);
     if is_icmp(number) {
@@ -75,7 +75,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
         }
         (_, GroupValue::Port(protocol, port)) => format!("{}/{port}", protocols::protocol_name(*protocol)),
         (_, GroupValue::Exporter(address, domain)) => {
-            exporter_name(RecordMaker { exporter: *address, domain: *domain })
+            exporter_name(RecordExporter { exporter: *address, domain: *domain })
         }
     }
 }
@@ -109,12 +109,12 @@ pub(super) const fn end_reason_text(number: u64) -> &'static str {
     }
 }
 
-/// Says that sums of sampled packets are not scaled.
+/// Remark that the sums of sampled packets are not scaled; `None` if no record is of sampled packets.
 pub(super) fn sampling_remark(sampled_records: u64) -> Option<String> {
     (sampled_records > 0).then(|| {
         format!(
-            "{} records are of sampled packets: sums count the metered packets, and are not multiplied by \
-            the sampling interval",
+            "records of sampled packets: {}; the sums count only the metered packets and are not multiplied by the \
+            sampling interval",
             format_count(sampled_records)
         )
     })

@@ -66,7 +66,7 @@ fn log_check_text(checked: &LogCheck) -> String {
     let mut lines: Vec<String> = checked.findings.iter().map(describe_finding).collect();
     if checked.open_files > 0 {
         lines.push(format!(
-            "{} files are still being written, or were left by a killed `packetrig log`",
+            "files that are still being written, or that a killed `packetrig log` left behind: {}",
             format_count(checked.open_files)
         ));
     }
@@ -95,10 +95,9 @@ const fn is_log_change(finding: &LogFinding) -> bool {
     matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
 }
 
-/// Describes which frames the log should have: "complete" refers only to these.
+/// Describes which frames the log should have: "complete" refers only to these frames.
 fn describe_directions(files: LoggedFiles) -> Option<String> {
-    let arriving =
-        "logged: frames that arrived; frames that this machine sent are in no file (--direction both)";
+    let arriving = "logged: frames that arrived; frames that this machine sent are in no file (--direction both logs them)";
     Some(match files {
         LoggedFiles { arriving: 0, both: 0 } => return None,
         LoggedFiles { both: 0, .. } => arriving.to_owned(),
@@ -115,7 +114,8 @@ fn describe_directions(files: LoggedFiles) -> Option<String> {
 fn describe_checksums(checksums: LogChecksums) -> String {
     let LogChecksums { files, files_without, lines, lines_without } = checksums;
     if files == 0 && lines == 0 {
-        return "checked: the numbers of frames; no checksums: written by an older version, so a changed byte may be overlooked"
+        return "checked: the numbers of frames; an older version wrote this log without checksums, so a changed byte \
+            may be overlooked"
             .to_owned();
     }
     let mut text = format!(
@@ -126,7 +126,9 @@ fn describe_checksums(checksums: LogChecksums) -> String {
     if files_without + lines_without > 0 {
         let (files, lines) = (format_count(files_without), format_count(lines_without));
         text.extend([
-            format!("; no checksums of {files} files and {lines} lines: written by an older version, so a changed byte"),
+            format!(
+                "; without checksums, from an older version: files: {files}, lines: {lines}; a changed byte"
+            ),
             " in them may be overlooked".to_owned(),
         ]);
     }
@@ -169,8 +171,8 @@ fn describe_doubt(doubt: LogDoubt) -> String {
             format_count(frames)
         ),
         LogDoubt::Anew { times } => format!(
-            "the tap restarted {} times during the log: its counters cover only the time since the last \
-            start, so the losses are unknown",
+            "restarts of the tap during the log: {}; the tap's counters cover only the time since its last start, \
+            so the losses are unknown",
             format_count(times)
         ),
     }
@@ -178,7 +180,7 @@ fn describe_doubt(doubt: LogDoubt) -> String {
 
 fn describe_finding(finding: &LogFinding) -> String {
     match finding {
-        LogFinding::Gone { file } => format!("file {file} is in the index but missing"),
+        LogFinding::Gone { file } => format!("file {file} is in the index, but does not exist"),
         LogFinding::Differs { file, said, found } => {
             format!(
                 "file {file} holds {} frames, but the index says {}",

@@ -23,7 +23,7 @@ type JsonRpcRefusal = (i32, String);
 pub(super) type CallMaker<'a> = dyn Fn(&ToolCall) -> Result<Value, String> + 'a;
 
 /// Returns the answer to a line; `None` for notifications, answers and empty lines.
-pub(super) fn answer_line(line: &[u8], make_call: &CallMaker<'_>) -> Option<Value> {
+pub(super) fn answer_protocol_message(line: &[u8], make_call: &CallMaker<'_>) -> Option<Value> {
     if line.trim_ascii().is_empty() {
         return None;
     }
@@ -81,7 +81,8 @@ fn build_introduction(asked: &Value) -> Value {
     })
 }
 
-/// Calls a tool. If the tool fails, the result has `isError`, which the assistant reads; only an invalid call is an error.
+/// Calls a tool. If the tool fails, the result has `isError` and the reason, for the assistant. Only an invalid call is
+/// a JSON-RPC error.
 fn call_tool(parameters: &Value, make_call: &CallMaker<'_>) -> Result<Value, JsonRpcRefusal> {
     let name = parameters["name"].as_str().unwrap_or_default();
     let tool = tools::MCP_TOOLS.iter().find(|tool| tool.name == name);
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     fn answer(message: &Value) -> Option<Value> {
-        answer_line(message.to_string().as_bytes(), &|call| match call {
+        answer_protocol_message(message.to_string().as_bytes(), &|call| match call {
             ToolCall::Get(path) if path.contains("missing") => Err("404: no such result".to_owned()),
             call => Ok(json!(format!("{call:?}"))),
         })
@@ -122,12 +123,14 @@ mod tests {
     fn notifications_answers_and_empty_lines_have_no_answer() {
         assert_eq!(answer(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })), None);
         assert_eq!(answer(&json!({ "jsonrpc": "2.0", "id": 1, "result": {} })), None);
-        assert_eq!(answer_line(b" \n", &|_| Ok(Value::Null)), None);
+        assert_eq!(answer_protocol_message(b" \n", &|_| Ok(Value::Null)), None);
     }
 
     #[test]
     fn invalid_messages_are_refused_with_code() {
-        let code = |line: &[u8]| answer_line(line, &|_| Ok(Value::Null)).unwrap()["error"]["code"].clone();
+        let code = |line: &[u8]| {
+            answer_protocol_message(line, &|_| Ok(Value::Null)).unwrap()["error"]["code"].clone()
+        };
         assert_eq!(code(b"{"), PARSE_ERROR);
         assert_eq!(code(b"[]"), INVALID_REQUEST);
         assert_eq!(request("resources/list", &json!({}))["error"]["code"], METHOD_NOT_FOUND);

@@ -3,7 +3,7 @@
 use packetrig_units::text::encode_url_part;
 use serde_json::{Map, Value, json};
 
-/// The request that a tool sends.
+/// What a call of a tool does: send a request to the server, or check a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ToolCall {
     Get(String),
@@ -31,11 +31,11 @@ struct ToolParameter {
 enum ApiCallForm {
     /// The parameters become the query of the URL.
     Get(&'static str),
-    /// The one parameter is part of the path.
+    /// The only parameter is the last part of the path.
     GetOf(&'static str),
-    /// The one parameter is the body.
+    /// The only parameter is the body.
     PostDocument(&'static str),
-    /// The parameters become members of the body; the members that are listed here are added.
+    /// The parameters become members of the body. The listed names and values are added to them.
     PostMembers(&'static str, &'static [(&'static str, &'static str)]),
     /// The body is empty.
     PostNothing(&'static str),
@@ -72,13 +72,14 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
     },
     McpTool {
         name: "list_nodes",
-        description: "Lists the nodes of the fleet that the server leads, with their ports and problems.",
+        description: "Lists the nodes of the server's fleet, with their ports and problems.",
         parameters: &[],
         form: ApiCallForm::Get("/api/v1/nodes"),
     },
     McpTool {
         name: "check_plan",
-        description: "Checks an Open Traffic Generator document (YAML or JSON) without running it: every problem with its place and a hint.",
+        description: "Checks an Open Traffic Generator document (YAML or JSON) without running it. Returns every \
+            problem with its position and a hint.",
         parameters: &[required_parameter("document", ParameterKind::Text, "the document")],
         form: ApiCallForm::CheckPlan,
     },
@@ -107,7 +108,7 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
     },
     McpTool {
         name: "live_run",
-        description: "Returns the run in progress: its ledger of frames, losses by place, ports and streams.",
+        description: "Returns the run in progress: counts of its frames, where frames were lost, ports and streams.",
         parameters: &[
             optional_parameter("filter", ParameterKind::Text, "part of a stream's or port's name"),
             optional_parameter(
@@ -169,7 +170,7 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
 ];
 
 impl McpTool {
-    /// The tool as the protocol lists it.
+    /// Describes the tool for the answer to `tools/list`.
     pub(super) fn to_protocol_json(&self) -> Value {
         let properties: Map<String, Value> = self
             .parameters
@@ -263,7 +264,7 @@ impl ToolParameter {
     }
 }
 
-/// `?a=1&b=2`; nothing without parameters.
+/// Formats the query of a URL, such as `?a=1&b=2`; empty if there are no parameters.
 fn format_query(given: &Map<String, Value>) -> String {
     let pairs: Vec<_> = given
         .iter()
@@ -272,7 +273,7 @@ fn format_query(given: &Map<String, Value>) -> String {
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 
-/// Formats a value for a query. Strings have no quotes there.
+/// Formats a value for a URL. Strings get no quotes.
 fn format_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -19,14 +19,14 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Shortest timeout that a group accepts. It is as long as the largest assumed difference between the
-/// clocks of its meters.
+/// Shortest `--idle` and `--active` in a group: as long as the largest assumed difference between the clocks of the
+/// group's meters.
 const MIN_GROUP_IDLE_TIMEOUT: Nanos = Nanos::from_secs(2);
-/// Assumed largest difference between the clocks of meters. It is also longer than the time for which flows are
-/// kept after their end.
+/// Largest assumed difference between the clocks of meters. It is also longer than the time for which flows stay in the
+/// table after their end.
 const MAX_METER_CLOCK_DIFFERENCE: Nanos = Nanos::from_secs(2);
 
-/// Endings of file names; an input with one is a file, even a missing one.
+/// An input whose name has one of these endings is a capture file, even if the file does not exist.
 const CAPTURE_FILE_EXTENSIONS: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
 
 pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error> {
@@ -34,7 +34,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     if key.contains(&FlowKeyPart::None) && key.len() > 1 {
         return Err(Error::Usage("--key none cannot be combined with other fields".into()));
     }
-    let group = group_mark(arguments)?;
+    let group = record_origin_mark_of_group(arguments)?;
     let table = TableOptions {
         capacity: arguments.flows,
         active: arguments.active,
@@ -46,7 +46,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         // The key is secret and new for each process: with a known key, a sender could choose flows that all fall
         // into one bucket.
         hash_key: [random_number(), random_number()],
-        // The user chooses this key: meters with the same key number flows alike.
+        // The user chooses this key: meters with the same key give the same flow the same number.
         flow_id_key: read_flow_id_key(arguments.flow_id_key.as_deref())?,
         sampling: arguments.sample,
         group,
@@ -55,7 +55,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     };
     let parse = ParseOptions {
         depth: arguments.depth,
-        // This key is random, too: a sender must not be able to choose fragments that share a place in the table.
+        // This key is random, too: a sender must not be able to choose fragments that all fall into one bucket.
         hash_key: [random_number(), random_number()],
         ..ParseOptions::default()
     };
@@ -63,14 +63,14 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     Ok(MeterOptions { input: meter_input(arguments)?, parse, table, share, has_top: arguments.top })
 }
 
-/// Reads the key of flow numbers from the file; zero without a file.
+/// Reads the secret key from which flow numbers are computed; zero without a file.
 fn read_flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
     file.map_or(Ok([0; 2]), |path| read_secret_key::<FlowIdKey>("--flow-id-key", path).map(|key| key.0))
 }
 
 /// The mark that a meter of a group writes into its records; `None` without a group, and for SIM. Refuses options that
 /// do not work in a group.
-fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> {
+fn record_origin_mark_of_group(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> {
     let Some((name, meter)) = arguments.of_group.group.as_ref().zip(arguments.of_group.member) else {
         return Ok(None);
     };
@@ -115,7 +115,7 @@ fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> 
 /// Time after the start of a meter until it knows which flows began before its start.
 fn time_until_ready(arguments: &Arguments) -> Nanos {
     match arguments.format {
-        // The meter has this knowledge from its first packet on, but the clocks of the other meters may be ahead.
+        // SIM describes packets, so no earlier flow matters. Only the clocks of the other meters may be ahead.
         MeterFormat::Sim => MAX_METER_CLOCK_DIFFERENCE,
         _ => arguments.idle + MAX_METER_CLOCK_DIFFERENCE,
     }
@@ -161,7 +161,7 @@ fn parse_interface(name: &str) -> Result<PortLocation, Error> {
 
 fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let workers = usize::from(arguments.workers);
-    // The name alone decides, before anything is opened: files and interfaces have different sources.
+    // Inputs are sorted before anything is opened, because files and interfaces have different options.
     if arguments.inputs.iter().all(|name| is_file_input(name)) {
         let files = arguments.inputs.iter().map(PathBuf::from).collect();
         let pace = arguments.pace.map(|speed| ReplayPace::new(speed.millionths()));
@@ -207,9 +207,10 @@ fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
     ))
 }
 
-/// A missing file must be reported as a file: `a.pcap` is hardly the name of an interface.
+/// True if a file of this name exists, or if the name looks like a capture file: a missing `a.pcap` must be reported as
+/// a missing file, not as an unknown interface.
 fn is_file_input(name: &str) -> bool {
-    // This includes a pipe into which another program writes a capture.
+    // The file may be a pipe into which another program writes a capture.
     std::fs::metadata(name).is_ok_and(|facts| !facts.is_dir())
         || CAPTURE_FILE_EXTENSIONS.iter().any(|ending| name.ends_with(ending))
 }

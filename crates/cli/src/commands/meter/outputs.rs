@@ -13,22 +13,22 @@ use packetrig_flow_io::ledger::{MeterAccounts, SinkCounts};
 use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, MeterOptions, WorkerBatch};
 use packetrig_flow_store::alert::AlertCountsReader;
-use packetrig_flow_store::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use packetrig_flow_store::{ParquetOptions, ParquetSink, RecordExporter, RecordSink, SinkRecordCounts};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos, clamp_to_usize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time that a record waits for more records if another meter may have to take over. The time is short: records
-/// that are still on their way are sent twice.
+/// Longest time for which a meter with peers collects records for one message. It is short, because records that still
+/// wait when another meter takes over are sent twice.
 const STANDBY_FLUSH_DELAY: Nanos = Nanos::from_millis(10);
 /// Longest time between two checks for due work of a sink.
 const SINK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between two ledgers that are stored with the records.
 const LEDGER_STORE_INTERVAL_NS: u64 = 10_000_000_000;
 
-/// Threads that take the records of the workers.
+/// Threads that export or store the records of the workers.
 #[derive(Default)]
 pub(super) struct MeterOutputs {
     export: Option<ExportThread>,
@@ -37,7 +37,7 @@ pub(super) struct MeterOutputs {
 }
 
 impl MeterOutputs {
-    /// Opens all outputs, or none: after a failure, the outputs that were opened are ended again.
+    /// Opens all outputs, or none: after a failure, the outputs that were already opened are closed.
     pub(super) fn open_outputs(
         arguments: &Arguments,
         options: &MeterOptions,
@@ -59,7 +59,7 @@ impl MeterOutputs {
         options: &MeterOptions,
         accounts: &Arc<MeterAccounts>,
     ) -> Result<(), Error> {
-        // Stores are opened first and started last: opening fails most often, and threads need all to be open.
+        // Stores are opened before any thread starts, because opening them fails most often.
         let mut sinks: Vec<_> = open_directory(arguments)?.into_iter().collect();
         let is_live = matches!(options.input, MeterInput::Interfaces(..));
         let alerts = arguments.alerts.to_target(is_live, &self.alerts)?;
@@ -79,10 +79,10 @@ impl MeterOutputs {
         self.alerts.clone()
     }
 
-    /// Ends the outputs of a meter that did not start: without senders, their queues close. Their own failures are dropped, because
-    /// the reason for the end is another one.
+    /// Ends the outputs of a meter that did not start, by closing their queues. Failures of the outputs are ignored:
+    /// the user sees the error because of which the meter did not start.
     pub(super) fn abandon_outputs(self, accounts: &MeterAccounts) {
-        drop(accounts.take_channels());
+        drop(accounts.take_output_senders());
         drop(self.join_threads());
     }
 
@@ -146,7 +146,7 @@ fn start_export(
         tls,
         ..export::MeterExport::default()
     };
-    let (queue, incoming) = export::open_queue(common_bytes, accounts.backpressure());
+    let (queue, incoming) = export::open_export_queue(common_bytes, accounts.backpressure());
     let ledger = Arc::clone(accounts);
     let thread = export::spawn_export(&export, incoming, move || ledger.current_ledger())?;
     accounts.set_export(queue, content == ExportContent::Sim, thread.export_watch());
@@ -157,7 +157,7 @@ fn start_export(
     Ok(thread)
 }
 
-/// Names of the interfaces, for options records: flow records have only their numbers.
+/// Names of the interfaces, for options records: flow records contain only the numbers of interfaces.
 fn interface_names(input: &MeterInput) -> Result<Vec<Named>, Error> {
     let MeterInput::Interfaces(locations, _) = input else { return Ok(Vec::new()) };
     let mut named = Vec::new();
@@ -195,7 +195,7 @@ fn start_sink_thread(
     // it.
     let batches = accounts.add_sink(name, account);
     let accounts = Arc::clone(accounts);
-    let source = RecordMaker { domain, ..RecordMaker::default() };
+    let source = RecordExporter { domain, ..RecordExporter::default() };
     let mut keeper = SinkThread { sink, source, kept, accounts, ledger_ns: 0 };
     let thread = std::thread::Builder::new().name("store".into());
     let started = thread.spawn(move || {
@@ -206,7 +206,7 @@ fn start_sink_thread(
                 }
                 // Packet events are for the export only.
                 Ok(WorkerBatch::Sim(_)) => {}
-                // A timeout is for the tick below: a quiet meter must close its files and store its ledger, too.
+                // After a timeout, only the tick below is due: a meter without traffic must close its files, too.
                 Err(error) if error.is_timeout() => {}
                 // The last worker has dropped its end of the queue.
                 Err(_) => return keeper.close_files(),
@@ -220,14 +220,14 @@ fn start_sink_thread(
 /// Counts of the sink for the ledger, which other threads read.
 #[derive(Debug, Default)]
 struct SinkState {
-    kept: KeptCounts,
+    kept: SinkRecordCounts,
     /// The latest failure. The failed records may have been stored since.
     failure: Option<String>,
 }
 
 impl SinkState {
     fn sink_counts(&self) -> SinkCounts {
-        let KeptCounts { stored, waiting, file_bytes, removed, .. } = self.kept;
+        let SinkRecordCounts { stored, waiting, file_bytes, removed, .. } = self.kept;
         SinkCounts {
             stored,
             waiting,
@@ -242,7 +242,7 @@ impl SinkState {
 /// A sink on its thread, and the counts that the ledger reads from other threads.
 struct SinkThread {
     sink: Box<dyn RecordSink>,
-    source: RecordMaker,
+    source: RecordExporter,
     kept: Arc<Mutex<SinkState>>,
     accounts: Arc<MeterAccounts>,
     ledger_ns: u64,
@@ -257,7 +257,7 @@ impl SinkThread {
         self.publish_counts(self.sink.kept_counts(), done);
     }
 
-    fn publish_counts(&self, kept: KeptCounts, done: Result<(), packetrig_flow_store::Error>) {
+    fn publish_counts(&self, kept: SinkRecordCounts, done: Result<(), packetrig_flow_store::Error>) {
         let mut state = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         state.kept = kept;
         if let Err(error) = done {

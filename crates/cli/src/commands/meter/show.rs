@@ -1,4 +1,4 @@
-//! The ledger as text.
+//! Shows the ledger of a meter (its packet counts) as text.
 
 use crate::numbers::{format_count, format_percent, format_scaled, per_second};
 use crate::table::format_table;
@@ -32,7 +32,7 @@ pub(super) fn progress_line(report: &LedgerReport, last: Option<&LedgerReport>) 
     text
 }
 
-/// The final result: one row per account, and one per output.
+/// The final result: a row for each count of the ledger, and a row for each output.
 pub(super) fn result_text(inputs: &str, report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let elapsed = Nanos::new(report.elapsed_ns);
@@ -69,7 +69,7 @@ fn group_text(group: &GroupReport) -> String {
     };
     let switches = format_count(group.switch_count);
     let mut text =
-        format!("group {}: meter {} is {role}; {switches} changes of role\n", group.name, group.meter);
+        format!("group {}: meter {} is {role}; changes of role: {switches}\n", group.name, group.meter);
     let own = [format!("meter {}", group.meter), "this one".to_owned(), format_count(group.packets)];
     let peers = group.peers.iter().map(|peer| {
         // The last role of a silent peer means nothing: another meter may have taken over this role.
@@ -115,17 +115,14 @@ fn ledger_row(line: &LedgerLine) -> Vec<String> {
 fn notes_text(report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let said = [
-        (packets.merged, "merged packets were split; each counts as its original packets on the wire"),
+        (packets.merged, "merged packets split again; each counts as its original packets on the wire"),
         (
             packets.unsplit,
-            "packets were merged before the meter in a way that cannot be undone: each counts as one, and its flow's \
-            record is marked (merged)",
+            "packets merged before they reached the meter, in a way that cannot be undone: each counts as one, and \
+            the record of its flow is marked (merged)",
         ),
-        (
-            packets.evicted,
-            "flows were reported early because the flow table was full; --flows makes it larger",
-        ),
-        (packets.backwards, "packets had an earlier time than a packet before them in their flow"),
+        (packets.evicted, "flows reported early because the flow table was full; --flows makes it larger"),
+        (packets.backwards, "packets with an earlier time than a packet before them in their flow"),
     ];
     let said = said.into_iter().filter(|(times, _)| *times > 0);
     let said = said.map(|(times, what)| format!("{} {what}\n", format_count(times)));

@@ -6,7 +6,7 @@ use crate::table::format_table;
 use packetrig_flow::FlowKey;
 use packetrig_flow_io::RunningMeter;
 use packetrig_flow_io::ledger::LedgerReport;
-use packetrig_flow_io::top::{TopFlowTable, TrafficShare, merge_largest_flows};
+use packetrig_flow_io::top::{FlowTraffic, TopFlowTable, merge_largest_flows};
 use packetrig_units::Nanos;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -47,7 +47,7 @@ impl TopScreen {
     }
 }
 
-fn flow_row((key, share): &(FlowKey, TrafficShare), length: Nanos) -> Vec<String> {
+fn flow_row((key, share): &(FlowKey, FlowTraffic), length: Nanos) -> Vec<String> {
     vec![
         format!(
             "{} <-> {}",
@@ -90,7 +90,7 @@ mod tests {
         key.source[10..].copy_from_slice(&[0xff, 0xff, 198, 18, 0, 1]);
         key.destination[..2].copy_from_slice(&[0x20, 1]);
         key.destination[15] = 9;
-        let shown = flow_row(&(key, TrafficShare { packets: 2, bytes: 250 }), Nanos::from_secs(2));
+        let shown = flow_row(&(key, FlowTraffic { packets: 2, bytes: 250 }), Nanos::from_secs(2));
         assert_eq!(shown, ["198.18.0.1:53 <-> 2001::9", "UDP", "1 kbit/s", "1 packets/s"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The user's command that changes the device during a trial: resets it, cuts a link, moves a route.
+//! The user's shell commands that change the device under test, for example reset it, cut a link or change a route.
 
 use crate::error::Error;
 use packetrig_sys::clock;
@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// Commands of the user that change the device.
+/// The user's shell commands that change the devices.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ShellCommands {
-    /// Command during a trial that has an event.
+    /// Causes the event during a trial, such as a reset or a changed route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) event: Option<String>,
-    /// Command after a trial with an event.
+    /// Undoes the event after the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<String>,
-    /// Commands before each trial, by the device that the trial is for.
+    /// Prepare a device before each of its trials; the index is the number of the device.
     #[serde(default)]
     pub(super) before: [Option<String>; 2],
 }
@@ -28,20 +28,19 @@ impl ShellCommands {
         run_hook_command(self.before.get(usize::from(device)).and_then(Option::as_ref))
     }
 
-    /// Starts a thread that runs the command of the event this long after the first frame.
-    pub(super) fn arm_event_hook(&self, after: Nanos) -> Option<ArmedHook> {
+    /// Starts a thread that runs the event command `after` the first frame; `None` if there is no event command.
+    pub(super) fn start_event_command_thread(&self, after: Nanos) -> Option<EventCommandThread> {
         let command = self.event.clone()?;
         let (start, started) = channel();
-        let thread = thread::spawn(move || run_when_due(&command, &started, after));
-        Some(ArmedHook { start, thread })
+        let thread = thread::spawn(move || run_event_command_when_due(&command, &started, after));
+        Some(EventCommandThread { start, thread })
     }
 
-    /// Ends a trial with an event, also a failed trial: an event that was caused is undone. Returns the times of the event;
-    /// `None` if the trial ended before it.
-    pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<EventCommandTimes>, Error> {
+    /// Called at the end of a trial with an event, also of a failed trial. Runs the undo command, unless the event
+    /// command never ran. Returns the times of the event; `None` if the trial ended before the event.
+    pub(super) fn end_event(&self, hook: EventCommandThread) -> Result<Option<EventCommandTimes>, Error> {
         let caused = hook.join_thread();
-        // A command that failed may have changed something, so it is undone as well. Only a command that never
-        // ran is not.
+        // A command that failed may have changed something, so it is undone as well.
         if !matches!(caused, Ok(None)) {
             run_hook_command(self.undo.as_ref())?;
         }
@@ -60,21 +59,21 @@ pub(super) struct EventCommandTimes {
     pub(super) ended: Nanos,
 }
 
-/// A hook that waits for the start of its trial.
-pub(super) struct ArmedHook {
+/// The thread that runs the event command of one trial. It first waits for the start of the trial.
+pub(super) struct EventCommandThread {
     start: Sender<MonoTime>,
     thread: JoinHandle<Result<Option<EventCommandTimes>, String>>,
 }
 
-impl ArmedHook {
-    /// Sets the time of the first frame. Another call changes it, unless the event has happened already.
+impl EventCommandThread {
+    /// Sets the time of the first frame. A later call changes the time, unless the event command has already started.
     pub(super) fn set_start_time(&self, at: MonoTime) {
         // Sending fails only if the thread has ended, that is, after it has run the command.
         self.start.send(at).unwrap_or_default();
     }
 
     fn join_thread(self) -> Result<Option<EventCommandTimes>, Error> {
-        // The closed channel ends the thread's wait: a trial that is over causes no event any more.
+        // The closed channel ends the thread's wait: after the end of a trial the event must not happen any more.
         drop(self.start);
         match self.thread.join() {
             Ok(caused) => caused.map_err(Error::Usage),
@@ -85,8 +84,8 @@ impl ArmedHook {
     }
 }
 
-/// Runs the command when it is due. Returns its times; `None` if the trial was over before.
-fn run_when_due(
+/// Waits until the command is due, and runs it. Returns the command's times; `None` if the trial ended before.
+fn run_event_command_when_due(
     command: &str,
     started: &Receiver<MonoTime>,
     after: Nanos,
@@ -111,7 +110,7 @@ fn run_when_due(
 
 fn run_shell(command: &str) -> Result<(), String> {
     let mut shell = Command::new("/bin/sh");
-    // Without `null`, `output` would collect the command's standard output in memory for nothing.
+    // Standard output is discarded: otherwise `output` would collect it in memory, and nobody would read it.
     let ended = shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).output();
     match ended {
         Ok(output) if output.status.success() => Ok(()),

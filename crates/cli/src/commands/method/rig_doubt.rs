@@ -1,9 +1,9 @@
-//! Detects early that the rig, and not the device, limits a test.
+//! Detects during a test that the rig, that is, the machines that send and receive, limits the result.
 
 use packetrig_method::TrialResult;
 
-/// The user is warned after this number of successive trials that the rig could not sustain. A single one may be an
-/// accident.
+/// Number of successive trials that the rig could not sustain, after which the user is warned. A single such trial
+/// may be an accident.
 const MAX_FAILED_TRIALS_IN_A_ROW: u32 = 2;
 
 /// Counts the successive trials that the rig could not sustain.
@@ -16,16 +16,16 @@ pub(super) struct RigDoubtCounter {
 impl RigDoubtCounter {
     /// Records a trial. Returns a warning at most once in a test.
     pub(super) fn record_trial(&mut self, result: &TrialResult) -> Option<&'static str> {
-        // A trial without loss is a fact, even if the rig reports a fault.
+        // A trial without loss is not doubtful, even if the rig reports a fault: the device lost nothing.
         let is_doubtful = result.rig_fault.is_some() && !result.is_without_loss();
         self.in_a_row = if is_doubtful { self.in_a_row + 1 } else { 0 };
         if self.in_a_row < MAX_FAILED_TRIALS_IN_A_ROW || std::mem::replace(&mut self.is_told, true) {
             return None;
         }
         Some(
-            "warning: this machine, not the device, failed the last trials: it is too busy or too slow \
-            for these loads, so the test may find the limit of this machine and not of the device; end \
-            other programs, set --max-rate, or measure the machine (`packetrig test calibrate`)",
+            "warning: the rig, not the device, failed the last trials: its machines are too busy or too slow \
+            for these loads, so the test may find the limit of the rig and not of the device; end other \
+            programs there, set --max-rate, or measure the machines (`packetrig test calibrate`)",
         )
     }
 }

@@ -1,7 +1,7 @@
-//! Test methods that clients of `packetrig serve` start. Each is a test like one of the command line, on its own thread: its
-//! trials are runs, and its journal and result are in the catalogue.
+//! Test methods that clients of `packetrig serve` start. Such a test is like one of the command line: its trials are
+//! runs, and its journal and result are in the catalogue. It runs on a thread of its own.
 //!
-//! A client names no shell command and no interface that needs a confirmation: those are for the user who started the server.
+//! A client can neither give a shell command nor confirm an interface: only the user who starts the server can do this.
 
 use super::traffic::DeviceTraffic;
 use super::watch::{TestWatcher, TrialToBegin};
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Largest number of tests that are listed, the newest. The catalogue has all of them.
+/// Number of tests that the API lists, the newest ones. The catalogue has all tests.
 const MAX_LISTED_TESTS: usize = 100;
 
 /// Options that the user who started the server set for all tests.
@@ -77,7 +77,7 @@ struct TestProgress {
     name: String,
     method: &'static str,
     state: TestState,
-    /// Nanoseconds since 1970 (UTC).
+    /// Time of the start, in nanoseconds since 1970 (UTC).
     started_wall_ns: u64,
     /// Trials that have ended.
     trials: u32,
@@ -88,7 +88,7 @@ struct TestProgress {
     to_go: Option<RemainingTrials>,
     /// Result so far, as in `result.json`.
     result: Option<MethodResult>,
-    /// PASS, FAIL or INCONCLUSIVE, of a test that is complete.
+    /// PASS, FAIL, INCONCLUSIVE or NOT JUDGED; `None` unless the test is complete.
     verdict: Option<&'static str>,
     /// Error of a test that failed.
     error: Option<String>,
@@ -98,15 +98,15 @@ struct TestProgress {
 #[serde(rename_all = "lowercase")]
 enum TestState {
     Running,
-    /// A client has asked it to stop, and the trial in progress is ending.
+    /// A client has asked the test to stop, and the trial in progress is ending.
     Stopping,
     Complete,
-    /// Stopped by a client. If it has made a trial, `packetrig test resume` continues it.
+    /// Stopped by a client. If at least one trial has ended, `packetrig test resume` continues the test.
     Stopped,
     Failed,
 }
 
-/// Remaining trials and time, without repeated trials and without the rig's time between trials.
+/// Estimate of the remaining trials and time. It ignores trials that must be repeated, and the time between trials.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct RemainingTrials {
     least: TrialsAndTime,
@@ -139,7 +139,7 @@ struct ServedTest {
 }
 
 impl ServedTest {
-    /// Progress of a test that starts now.
+    /// Makes the record of a test that starts now.
     fn new(head: &MethodHead) -> Self {
         let progress = TestProgress {
             id: head.id.clone(),
@@ -164,7 +164,7 @@ impl ServedTest {
     }
 }
 
-/// Starts tests, one at a time, and lists those that it has started.
+/// Starts tests for the clients of the API, one at a time, and lists the tests that it has started.
 #[derive(Debug)]
 pub(crate) struct MethodRunner {
     terms: ServedTestTerms,
@@ -254,7 +254,7 @@ impl MethodService for MethodRunner {
         let test = self.find_test(id)?;
         test.is_stopped.store(true, Ordering::Release);
         let mut progress = test.lock_progress();
-        // A test that has ended keeps its end: a late stop must not make it look unfinished.
+        // A test that has ended keeps its state: a late stop must not make the test look unfinished.
         if progress.state == TestState::Running {
             progress.state = TestState::Stopping;
         }
@@ -309,7 +309,8 @@ fn start_served_test(terms: &ServedTestTerms, request: Value) -> Result<StartedT
     Ok(StartedTest { test, thread })
 }
 
-/// Does the work of a test and records its end, also after a panic: otherwise the test would stay `running` and block all others.
+/// Runs `work`, the trials of a test, and records how it ended. Also records a panic: otherwise the test would stay
+/// `running` and block all other tests.
 fn run_and_record_end(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, Error>) {
     // After a panic only the progress is used, and each of its changes leaves it complete.
     let ended = match catch_unwind(AssertUnwindSafe(work)) {
@@ -348,14 +349,14 @@ fn record_test_end(test: &ServedTest, ended: Result<TestEnd, String>) {
     }
 }
 
-/// Reads the options of a method that needs only trials. Every member must be known.
+/// Reads the options of a method. Refuses unknown members, and methods that need a shell command.
 fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
     let options: MethodOptions = serde_json::from_value(given.clone())
         .map_err(|error| TestRefusal::Invalid(format!("options: {error}")))?;
-    // The options are compared with the document, because serde ignores unknown members: a misspelt option
-    // would have no effect.
+    // The parsed options are compared with the given ones, because serde ignores unknown members: a misspelt
+    // option would have no effect.
     let known = serde_json::to_value(&options).unwrap_or_default();
-    if let Some(path) = unknown_member(&given, &known) {
+    if let Some(path) = find_unknown_member(&given, &known) {
         return Err(TestRefusal::Invalid(format!("options: the method has no option `{path}`")));
     }
     let needs_command = match &options {
@@ -374,16 +375,16 @@ fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
     Ok(options)
 }
 
-/// Returns the path of a given member that is not known.
-fn unknown_member(given: &Value, known: &Value) -> Option<String> {
+/// Returns the path of the first member of `given` that `known` does not have.
+fn find_unknown_member(given: &Value, known: &Value) -> Option<String> {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| {
-            // The known options may lack a member without a value, so a member that is null is no mistake.
+            // `known` lacks the options that have no value, so a member that is null is no mistake.
             let Some(known) = known.get(name) else { return (!value.is_null()).then(|| name.clone()) };
-            unknown_member(value, known).map(|path| format!("{name}.{path}"))
+            find_unknown_member(value, known).map(|path| format!("{name}.{path}"))
         }),
         (Value::Array(given), Value::Array(known)) => {
-            given.iter().zip(known).find_map(|(given, known)| unknown_member(given, known))
+            given.iter().zip(known).find_map(|(given, known)| find_unknown_member(given, known))
         }
         _ => None,
     }
@@ -404,14 +405,14 @@ fn check_plans(
     }
     let fleet = FleetArgs { fleet_directory: terms.fleet.clone() };
     for (number, plan) in plans.iter().enumerate() {
-        // This check comes first: a client of the API must not make this program open a file.
+        // The check for files comes first: a client of the API must not make this program open a file.
         refuse_files_of_plan(number, plan)?;
         let document =
             PlanText { name: "the plan".to_owned(), text: plan.to_string(), is_from_options: false };
         let device = DeviceTraffic::from_document(document, &fleet, link)
             .map_err(|error| TestRefusal::Invalid(packetrig_units::message_with_causes(&error)))?;
         if device.find_fleet(&fleet)?.is_some() != terms.fleet.is_some() {
-            let text = "plans: a port is not on this machine; `packetrig serve --on-fleet` serves the \
+            let text = "plans: a port is not on this machine; only `packetrig serve --on-fleet` serves the \
                 ports of a fleet";
             return Err(TestRefusal::Invalid(text.to_owned()));
         }
@@ -429,7 +430,7 @@ fn refuse_files_of_plan(number: usize, plan: &Value) -> Result<(), TestRefusal> 
     })
 }
 
-/// Records the progress where clients can read it.
+/// Records the progress of a test for the clients of the API, and stops the test for them.
 struct ProgressWatcher<'a>(&'a ServedTest);
 
 impl TestWatcher for ProgressWatcher<'_> {
@@ -438,7 +439,7 @@ impl TestWatcher for ProgressWatcher<'_> {
     }
 
     fn begin_trial(&mut self, trial: &TrialToBegin<'_>) {
-        // The cost is computed before the lock is taken: this rehearses the method to its end several times.
+        // The cost is computed before the lock is taken, because that simulates the rest of the method several times.
         let to_go = trial.options.remaining_cost(trial.method).ok().map(RemainingTrials::from);
         let mut progress = self.0.lock_progress();
         progress.trials = trial.number - 1;

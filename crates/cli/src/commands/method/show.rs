@@ -26,8 +26,8 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// First columns of a table that are shown at any width.
-const NEEDED_COLUMNS: usize = 3;
+/// Number of columns, the first ones of a table, that are shown at any width.
+const ALWAYS_SHOWN_COLUMNS: usize = 3;
 
 /// Format of a printed result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +61,12 @@ pub(super) struct StoredTest {
     packetrig_version: String,
     id: String,
     name: String,
-    /// Nanoseconds since 1970 (UTC).
+    /// Time of the start, in nanoseconds since 1970 (UTC).
     started_wall_ns: u64,
     kernel: String,
     ports: Vec<PortInfo>,
     trials: u32,
-    /// Time of all trials with their waits and the rig's time between them.
+    /// Total time of all trials, with their waits and the time that the rig needs between them.
     #[serde(default)]
     took_ns: Nanos,
     /// PASS, FAIL or INCONCLUSIVE; NOT JUDGED without a criterion.
@@ -121,7 +121,7 @@ impl StoredTest {
         }
     }
 
-    /// All files of the result, with their names.
+    /// Renders the files of the result, except its page. Returns the name and the text of each.
     pub(super) fn result_files(&self) -> Vec<(&'static str, String)> {
         vec![
             (RESULT_FILE_NAME, self.to_json()),
@@ -173,11 +173,11 @@ impl StoredTest {
         text
     }
 
-    /// The tables in lines of this length.
+    /// Formats the tables in lines of at most `width` characters; `None` means no limit.
     fn to_text(&self, width: Option<usize>) -> String {
         let trials = format_count_with_unit(u64::from(self.trials), "trial");
         let heading = format!("Test {} ({}), {trials}\n", self.id, self.report.options.name());
-        // The verdict has a table only if a criterion judges something.
+        // If a criterion judges something, a table shows the verdict. Otherwise the verdict gets a line of its own.
         let is_judged = self.report.judgement.verdict.is_some();
         let verdict = if is_judged { String::new() } else { format!("\nVerdict: {}\n", self.verdict) };
         let tables = self.tables.iter().map(|table| format_result_table(table, width));
@@ -206,13 +206,13 @@ impl StoredTest {
 }
 
 fn sum_trial_times(options: &MethodOptions, trials: &[MethodJournalEntry]) -> Nanos {
-    // The clock is not used: a resumed test has pauses between its processes.
+    // Start and end of the test are not used: a resumed test has a pause before each resume.
     trials.iter().fold(Nanos::ZERO, |sum, MethodJournalEntry { order, result, .. }| {
         sum + options.trial_waits(order).total_wait() + result.sending + result.overhead
     })
 }
 
-/// Name of the verdict, as for runs. A result without a criterion is no PASS, even if every value is known.
+/// Returns the name of the verdict, as for runs. Without a criterion there is no PASS, even if every value is known.
 const fn verdict_name(verdict: Option<MethodVerdict>) -> &'static str {
     match verdict {
         None => "NOT JUDGED",
@@ -226,7 +226,7 @@ fn format_result_table(part: &ResultTable, width: Option<usize>) -> String {
     let headings = part.column_headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
     // The first columns say what was measured and how much, so the last ones are left out first.
-    let least_important: Vec<&str> = head.iter().skip(NEEDED_COLUMNS).rev().copied().collect();
+    let least_important: Vec<&str> = head.iter().skip(ALWAYS_SHOWN_COLUMNS).rev().copied().collect();
     let notes: String = part.notes.iter().map(|note| wrap_text(&format!(" {note}\n"), width)).collect();
     // A table without rows has only notes: they explain why there are no rows.
     if part.rows.is_empty() {
@@ -237,7 +237,7 @@ fn format_result_table(part: &ResultTable, width: Option<usize>) -> String {
     format!("\n{}\n{table}{notes}", part.title)
 }
 
-/// Announces the next trial.
+/// Prints the next trial, the findings so far, and an estimate of the remaining trials' time.
 pub(super) fn announce_trial(trial: &TrialToBegin<'_>) {
     let TrialToBegin { number, order, options, method } = trial;
     print_remark(format_args!("trial {number}: {}", describe_trial_request(order)));
@@ -255,7 +255,7 @@ fn describe_trial_request(order: &TrialRequest) -> String {
     format!("{size}{} for {}{then}", order.load, order.sending_time())
 }
 
-/// Reports the result of a trial.
+/// Prints the loss in a trial, and why the rig could not sustain the trial, if so.
 pub(super) fn report_trial(result: &TrialResult) {
     let lost = result.lost.most;
     let share = format_percent(lost, result.sent.max(1));
@@ -280,13 +280,13 @@ pub(super) fn describe_cost(options: &MethodOptions) -> Result<String, MethodOpt
     let (name, trials, time) = (options.name(), describe_trial_count(&all), describe_trial_time(&all));
     let of_held = format!("{} in {}", describe_trial_count(&held), describe_trial_time(&held));
     Ok(format!(
-        "{name}: {trials} trials in {time}; {of_held} if the rig sustains each one. A trial that it does not \
-        sustain is made up to 3 times."
+        "{name}: {trials} trials in {time}; {of_held} if the rig sustains each trial. A trial that the rig \
+        does not sustain is run at most 3 times."
     ))
 }
 
 fn describe_trial_count(CostRange { least, most }: &CostRange) -> String {
-    // The shorter course of a test can have more trials, so the two ends are put in order here.
+    // The faster case of the estimate can have more trials than the slower one, so the numbers are sorted here.
     let fewest = least.trials.min(most.trials);
     let trials = least.trials.max(most.trials);
     if fewest == trials { trials.to_string() } else { format!("{fewest} to {trials}") }
@@ -298,9 +298,9 @@ fn describe_trial_time(cost: &CostRange) -> String {
     if shortest == longest { longest } else { format!("{shortest} to {longest}") }
 }
 
-/// Formats a long time for planning; up to two hours, it is rounded up.
+/// Formats a time for planning. A time below two hours is rounded up to seconds or minutes.
 fn format_duration(time: Nanos) -> String {
-    // The estimate is rounded up, because a lab plan should rather end early than late.
+    // It is rounded up, because a test should rather end earlier than planned than later.
     let seconds = time.as_u64().div_ceil(1_000_000_000);
     match seconds {
         0..=119 => format!("{seconds} s"),
@@ -315,7 +315,7 @@ pub(super) fn print_dry_run(
     output: &mut CommandOutput,
 ) -> Result<(), MethodOptionsError> {
     output.write_line(describe_cost(options)?);
-    // A real device decides how the search goes on, so an example device stands for it.
+    // The answers of a real device decide which trials follow; here an example device answers.
     let orders = options.rehearse_trials(&options.half_load_device()?)?;
     output.write_line("With a steady device that carries half of the highest load:");
     output.write_text(format_result_table(&tabulate_plan(options, &orders), None));

@@ -38,17 +38,17 @@ use std::collections::BTreeMap;
 impl MethodRequest {
     fn prepare_setup(&self) -> Result<MethodSetup, Error> {
         match self {
-            Self::Rfc2544(arguments) => rfc2544_setup(arguments),
-            Self::Mlrsearch(arguments) => mlrsearch_setup(arguments),
-            Self::Bisect(arguments) => bisect_setup(arguments),
-            Self::Convergence(arguments) => convergence_setup(arguments),
-            Self::Compare(arguments) => comparison_setup(arguments),
-            Self::LossShare(arguments) => loss_share_setup(arguments),
+            Self::Rfc2544(arguments) => prepare_rfc2544(arguments),
+            Self::Mlrsearch(arguments) => prepare_mlrsearch(arguments),
+            Self::Bisect(arguments) => prepare_bisection(arguments),
+            Self::Convergence(arguments) => prepare_convergence(arguments),
+            Self::Compare(arguments) => prepare_comparison(arguments),
+            Self::LossShare(arguments) => prepare_loss_share(arguments),
         }
     }
 }
 
-/// Options, devices and shell commands of a method that a request describes.
+/// What the command line says about a method: its options, the traffic of each device, and its shell commands.
 struct MethodSetup {
     options: MethodOptions,
     devices: Vec<DeviceTraffic>,
@@ -57,8 +57,8 @@ struct MethodSetup {
 
 pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let (start, traffic, terms) = (request.prepare_setup()?, request.traffic(), request.terms());
-    // The remark comes before the output of a dry run, because it is about the printed sizes.
-    quick::print_size_remark(
+    // The remark about frame sizes comes before the output of a dry run, which shows these sizes.
+    quick::print_imix_size_remark(
         request.frame_size(),
         traffic.vlan.is_some(),
         traffic.ipv6 || traffic.hosts.has_ipv6(),
@@ -82,10 +82,15 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
         opener: terms.page.open.then(PageOpener::find_program).transpose()?,
     };
     let store = terms.store.directory.as_deref();
-    run_test_and_print_result(begin_test(method_head(start, traffic, terms), store)?, store, &usage, output)
+    run_test_and_print_result(
+        begin_test(build_method_head(start, traffic, terms), store)?,
+        store,
+        &usage,
+        output,
+    )
 }
 
-/// Refuses loads that a trial would refuse: checks the highest load of each size and device as its run will.
+/// Refuses loads before the test that a trial would refuse later. Checks the highest load of each device and size.
 fn check_method_loads(start: &MethodSetup) -> Result<(), Error> {
     let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialRequest> = BTreeMap::new();
     for order in start.options.rehearse_lossless()? {
@@ -102,7 +107,7 @@ fn check_method_loads(start: &MethodSetup) -> Result<(), Error> {
     Ok(())
 }
 
-fn method_head(start: MethodSetup, traffic: &MethodTraffic, terms: &MethodRunOptions) -> MethodHead {
+fn build_method_head(start: MethodSetup, traffic: &MethodTraffic, terms: &MethodRunOptions) -> MethodHead {
     let setup = TestSetup {
         documents: start.devices.into_iter().map(|device| device.document.text).collect(),
         link: traffic.link,
@@ -115,8 +120,8 @@ fn method_head(start: MethodSetup, traffic: &MethodTraffic, terms: &MethodRunOpt
     MethodHead::new(terms.name.clone().unwrap_or_default(), start.options, setup)
 }
 
-/// The traffic of a test with one device.
-fn single_device_traffic(
+/// Makes the traffic of a test with one device from the command line.
+fn build_single_device_traffic(
     arguments: &MethodTraffic,
     terms: &MethodRunOptions,
     size: Option<SizeArg>,
@@ -134,7 +139,7 @@ fn total_load_if_given(
     rate.map(|rate| total_load_at_rate(rate, traffic, terms, size)).transpose()
 }
 
-/// The load that a rate means with these senders and sizes.
+/// Converts the rate of one sender to the total load of all senders. For a plan, a percentage is relative to its rates.
 fn total_load_at_rate(
     rate: Rate,
     traffic: &MethodTraffic,
@@ -142,10 +147,10 @@ fn total_load_at_rate(
     size: Option<SizeArg>,
 ) -> Result<Load, Error> {
     if traffic.plan.is_none() {
-        let device = single_device_traffic(traffic, terms, size, Some(rate))?;
+        let device = build_single_device_traffic(traffic, terms, size, Some(rate))?;
         return Ok(Load::new(device.traffic.full_load()));
     }
-    let device = single_device_traffic(traffic, terms, size, None)?;
+    let device = build_single_device_traffic(traffic, terms, size, None)?;
     match rate {
         // For a plan, a share is relative to the plan's own rates.
         Rate::Share(share) => Ok(Load::new(device.traffic.full_load()).scale_by(to_percent(share) / 100.0)),
@@ -153,7 +158,8 @@ fn total_load_at_rate(
     }
 }
 
-/// The load of a method that sends one load only. Above `--max-rate`, a load from the user is refused and the default is lowered.
+/// Returns the load for a method that sends only one load. If the load is above `--max-rate`, a load from the user is
+/// refused, and the default load is lowered.
 fn choose_single_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> {
     // A load that the user typed is refused and not lowered: a result at another load would answer another question.
     if rate.is_some() {
@@ -166,11 +172,11 @@ fn single_device_setup(options: MethodOptions, device: DeviceTraffic) -> MethodS
     MethodSetup { options, devices: vec![device], commands: ShellCommands::default() }
 }
 
-fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
-    // The method sets the sizes of its trials; this size only completes the document.
+fn prepare_rfc2544(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
+    // The method sets the frame size of each trial; the size here only makes the document complete.
     let size = arguments.size.first().copied().map(SizeArg::Fixed);
     let device =
-        single_device_traffic(&arguments.traffic, &arguments.terms, size, arguments.traffic.max_rate)?;
+        build_single_device_traffic(&arguments.traffic, &arguments.terms, size, arguments.traffic.max_rate)?;
     let line = device.total_line_rate()?;
     let mut options =
         if arguments.quick { Rfc2544Options::quick(line) } else { Rfc2544Options::standard(line) };
@@ -196,15 +202,16 @@ fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
     Ok(MethodSetup { commands, ..single_device_setup(MethodOptions::Rfc2544(Box::new(options)), device) })
 }
 
-/// The sizes that the user named, or the usual ones. The smallest usual sizes rise until the headers and the tag fit.
+/// Returns the frame sizes that the user named, or the standard ones. A standard size that is too small for the headers
+/// and the test tag is replaced by the smallest size that is large enough.
 fn frame_sizes_or_default(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameSize>, Error> {
     if !named.is_empty() {
         return Ok(named.to_vec());
     }
-    let least = device.least_size()?;
+    let least = device.smallest_fully_tagged_size()?;
     let mut sizes: Vec<FrameSize> =
         Rfc2544Options::STANDARD_SIZES.iter().map(|size| (*size).max(least)).collect();
-    // Several usual sizes may have risen to the same one.
+    // Several small sizes may have been replaced by the same size.
     sizes.dedup();
     if least > FrameSize::MIN {
         print_remark(format_args!(
@@ -242,8 +249,8 @@ fn apply_trial_options(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
 fn limit_method_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(), Error> {
     for size in &options.frame_sizes_bytes {
         let most = device.highest_load(Some(*size))?;
-        // The full line rate is no limit. The two values are computed in different ways, so a rounding difference is
-        // ignored.
+        // The full line rate is no limit. The two values are computed in different ways, so a
+        // rounding difference is ignored.
         if most < options.theoretical_load(*size).scale_by(1.0 - 1e-6) {
             let maximum = SizeMaximum { frame_size_bytes: *size, frames_per_second: most };
             options.maximum_of_sizes.push(maximum);
@@ -269,15 +276,15 @@ fn minimum_throughput(bound: ThroughputBound, device: &DeviceTraffic) -> Result<
         Rate::Share(share) => ThroughputFloor::PercentOfLine(to_percent(share)),
         Rate::Bits(_) => {
             return Err(Error::Usage(
-                "--min-throughput is frames/s or a percentage of the link; write 64=500kpps or 90%".into(),
+                "--min-throughput must be frames/s or percent of the link; write 64=500kpps or 90%".into(),
             ));
         }
     };
     Ok(MinimumThroughput { frame_size_bytes: bound.size, floor })
 }
 
-fn mlrsearch_setup(arguments: &MlrsearchArgs) -> Result<MethodSetup, Error> {
-    let device = single_device_traffic(
+fn prepare_mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodSetup, Error> {
+    let device = build_single_device_traffic(
         &arguments.traffic,
         &arguments.terms,
         arguments.frames.size,
@@ -303,8 +310,8 @@ fn mlrsearch_setup(arguments: &MlrsearchArgs) -> Result<MethodSetup, Error> {
     Ok(single_device_setup(MethodOptions::Mlrsearch(options), device))
 }
 
-fn bisect_setup(arguments: &BisectArgs) -> Result<MethodSetup, Error> {
-    let device = single_device_traffic(
+fn prepare_bisection(arguments: &BisectArgs) -> Result<MethodSetup, Error> {
+    let device = build_single_device_traffic(
         &arguments.traffic,
         &arguments.terms,
         arguments.frames.size,
@@ -332,12 +339,13 @@ fn bisect_setup(arguments: &BisectArgs) -> Result<MethodSetup, Error> {
     Ok(single_device_setup(MethodOptions::Bisect(options), device))
 }
 
-fn convergence_setup(arguments: &ConvergenceArgs) -> Result<MethodSetup, Error> {
+fn prepare_convergence(arguments: &ConvergenceArgs) -> Result<MethodSetup, Error> {
     if arguments.event_at >= arguments.time {
         return Err(Error::Usage("--event-at must be before the end of the trial (--time)".to_owned()));
     }
     let rate = arguments.rate.or_else(|| FrameRate::per_second(10_000).map(Rate::Frames));
-    let device = single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, rate)?;
+    let device =
+        build_single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, rate)?;
     let options = ConvergenceOptions {
         frame_size_bytes: None,
         frames_per_second: choose_single_load(&device, arguments.rate)?,
@@ -355,7 +363,7 @@ fn convergence_setup(arguments: &ConvergenceArgs) -> Result<MethodSetup, Error> 
     Ok(MethodSetup { commands, ..single_device_setup(MethodOptions::Convergence(options), device) })
 }
 
-fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
+fn prepare_comparison(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
     let rate = arguments.rate.or_else(|| FrameRate::per_second(1_000).map(Rate::Frames));
     let request = TrafficRequest {
         arguments: &arguments.traffic,
@@ -392,7 +400,7 @@ fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
     let options = ComparisonOptions {
         loads: vec![load],
         pairs: arguments.pairs,
-        // The order of the two devices within a pair is random, so that a drift of the lab hits both alike.
+        // The order of the two devices within a pair is random, so that a slow change in the lab affects both equally.
         seed: identity::random_number(),
         waits: TrialWaits::QUICK,
         maximum_worsening,
@@ -404,14 +412,15 @@ fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
     Ok(MethodSetup { options: MethodOptions::Compare(options), devices: vec![first, second], commands })
 }
 
-fn loss_share_setup(arguments: &LossShareArgs) -> Result<MethodSetup, Error> {
+fn prepare_loss_share(arguments: &LossShareArgs) -> Result<MethodSetup, Error> {
     let rates = arguments.rates.iter();
     let loads = rates
         .map(|rate| total_load_at_rate(*rate, &arguments.traffic, &arguments.terms, arguments.frames.size));
     let loads = loads.collect::<Result<Vec<_>, _>>()?;
     // This rate is only a placeholder: the loads of the runs come from `--rates`.
     let slow = FrameRate::per_second(1_000).map(Rate::Frames);
-    let device = single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
+    let device =
+        build_single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
     for load in &loads {
         refuse_load_above_plan(*load, &arguments.traffic, &device)?;
         device.refuse_load_above_limit(*load, "--rates")?;
@@ -429,7 +438,8 @@ fn refuse_load_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTr
     // The same rate may differ by rounding when it is computed in another order.
     if traffic.plan.is_some() && load > of_plan.scale_by(1.0 + 1e-9) {
         let text = format!(
-            "--rates asks for {load} from all senders together, but the rates of the plan add up to {of_plan}"
+            "--rates asks for {load} from all senders together, but the rates of the plan allow only \
+            {of_plan}; lower --rates, or raise the rates of the plan"
         );
         return Err(Error::Usage(text));
     }

@@ -1,4 +1,4 @@
-//! Traffic of a method: flags or a plan become a document, and the document gives the highest load.
+//! Traffic of a test method: makes an OTG document from flags or reads a plan, and computes the highest load.
 
 use crate::args::{FleetPlace as FleetArgs, MethodTraffic, PortText, QuickPlanFlags, SizeArg};
 use crate::commands::{execution, plan, quick};
@@ -21,7 +21,7 @@ pub(super) struct DeviceTraffic {
     limit: Option<Rate>,
 }
 
-/// Arguments of the traffic: from flags or from a plan.
+/// What the command line says about the traffic: flags or a plan, the fleet, the frame size and the rate.
 pub(super) struct TrafficRequest<'a> {
     pub(super) arguments: &'a MethodTraffic,
     pub(super) fleet: &'a FleetArgs,
@@ -31,7 +31,7 @@ pub(super) struct TrafficRequest<'a> {
 }
 
 impl DeviceTraffic {
-    /// The traffic that the command line asks for.
+    /// Makes the traffic from the plan or, without a plan, from the flags.
     pub(super) fn from_arguments(request: &TrafficRequest<'_>) -> Result<Self, Error> {
         let document = match &request.arguments.plan {
             Some(file) => PlanText::read_file(file)?,
@@ -40,7 +40,7 @@ impl DeviceTraffic {
         Self::from_document_with_arguments(document, request)
     }
 
-    /// The traffic of a document, with `--link` and `--max-rate` of the command line.
+    /// Makes the traffic of a document. `--link` and `--max-rate` of the command line apply to it.
     pub(super) fn from_document_with_arguments(
         document: PlanText,
         request: &TrafficRequest<'_>,
@@ -49,7 +49,7 @@ impl DeviceTraffic {
         Ok(Self { limit: request.arguments.max_rate, ..traffic })
     }
 
-    /// Traffic like that of the command line, between other interfaces.
+    /// Makes the traffic from the flags, but between the interfaces `tx` and `rx`: those of the second compared device.
     pub(super) fn between_ports(
         request: &TrafficRequest<'_>,
         tx: &[PortText],
@@ -58,7 +58,8 @@ impl DeviceTraffic {
         Self::from_document_with_arguments(document_from_flags(request, tx, rx)?, request)
     }
 
-    /// The traffic of a document. `link` replaces the speeds that drivers report.
+    /// Makes the traffic of a document. `link` is the speed of ports whose speed the document does not give; without
+    /// `link`, the drivers of local ports are asked.
     pub(super) fn from_document(
         document: PlanText,
         fleet: &FleetArgs,
@@ -68,7 +69,7 @@ impl DeviceTraffic {
         let reading = PlanParseOptions { fleet: is_of_fleet, ..PlanParseOptions::default() };
         let plan = plan::read_plan_with(&document, reading)?;
         let speeds = port_speeds(&plan, link, is_of_fleet);
-        // A plan of a user has its own error with a line. For flags, the option `--link` is the remedy.
+        // For a user's plan, the parser reports an unknown speed with its line. For flags, the error names `--link`.
         if document.is_from_options {
             require_speeds(&plan, &speeds)?;
         }
@@ -77,8 +78,8 @@ impl DeviceTraffic {
         Ok(Self { document, traffic, plan, speeds, limit: None })
     }
 
-    /// The highest load of all senders together that the user permits: by the rates of the document and by `--max-rate`. `size`
-    /// is the size of the frames, if it is not that of the document.
+    /// Returns the highest load of all senders together that the rates of the document and `--max-rate` permit. `size`
+    /// replaces the frame size of the document.
     pub(super) fn highest_load(&self, size: Option<FrameSize>) -> Result<Load, Error> {
         self.traffic
             .highest_load(size, self.limit)
@@ -86,8 +87,8 @@ impl DeviceTraffic {
             .map_err(|problems| self.plan_error(&problems.0))
     }
 
-    /// The smallest size that holds the headers and the whole test tag.
-    pub(super) fn least_size(&self) -> Result<FrameSize, Error> {
+    /// Returns the smallest frame size that holds the headers and the whole test tag.
+    pub(super) fn smallest_fully_tagged_size(&self) -> Result<FrameSize, Error> {
         self.traffic.min_size_with_full_tag().map_err(|problems| self.plan_error(&problems.0))
     }
 
@@ -105,14 +106,15 @@ impl DeviceTraffic {
         let most = self.total_load_at_sender_rate(limit)?;
         if load > most.scale_by(1.0 + RATE_ROUNDING_TOLERANCE) {
             let text = format!(
-                "{option} asks for {load} from all senders together, but --max-rate permits only {most}"
+                "{option} asks for {load} from all senders together, but --max-rate permits only {most}; \
+                 change one of them"
             );
             return Err(Error::Usage(text));
         }
         Ok(())
     }
 
-    /// Refuses a trial that its run would refuse.
+    /// Refuses, before the test begins, a trial whose run would be refused.
     pub(super) fn check_trial_shape(&self, shape: &TrialShape) -> Result<(), Error> {
         self.traffic.check_trial(shape).map_err(|problems| self.plan_error(&problems.0))
     }
@@ -121,7 +123,7 @@ impl DeviceTraffic {
         plan::plan_error(&self.document, problems, Blame::Plan)
     }
 
-    /// Sum of the link speeds of all senders. An unknown speed is an error.
+    /// Returns the sum of the link speeds of all sending ports. An unknown speed is an error.
     pub(super) fn total_line_rate(&self) -> Result<BitRate, Error> {
         // Each port counts once, because several streams of a port share its link.
         let senders: BTreeSet<usize> = self.plan.streams.iter().map(|stream| stream.tx).collect();
@@ -134,13 +136,13 @@ impl DeviceTraffic {
         Ok(BitRate::new(sum))
     }
 
-    /// Finds the fleet that the traffic is for, if it is for one.
+    /// Returns the fleet that has the ports of the traffic; `None` if the ports are on this machine.
     pub(super) fn find_fleet(&self, arguments: &FleetArgs) -> Result<Option<fleet_place::FleetPlace>, Error> {
         execution::find_fleet(arguments, &self.document.text)
     }
 }
 
-/// Rates that differ by less than this share are equal: they were only computed in another order.
+/// Relative difference of two rates that is only a rounding error, because they were computed in different ways.
 const RATE_ROUNDING_TOLERANCE: f64 = 1e-9;
 
 /// Refuses a plan from flags whose rates need a link speed that is not known. The error names `--link`.
@@ -169,7 +171,7 @@ fn port_speeds(plan: &Plan, link: Option<BitRate>, is_of_fleet: bool) -> Vec<Opt
     speeds::port_speeds(plan)
 }
 
-/// A document from flags. Its rate is the highest load.
+/// Makes an OTG document from flags. Its rate is that of the request; without one, the whole link.
 fn document_from_flags(
     request: &TrafficRequest<'_>,
     tx: &[PortText],
@@ -194,7 +196,7 @@ fn document_from_flags(
     let has_fleet = fleet_place::is_directory_given(request.fleet)
         || fleet_place::FleetPlace::from_arguments(request.fleet).is_ok_and(|place| place.exists());
     if has_fleet {
-        // Only a controller knows the number of ports that `*all` stands for: a method names its ports.
+        // Only a controller knows how many ports `*all` means, so a test method must name its ports.
         return quick::plan_text_from_flags(&flags, Some(&|_| None));
     }
     quick::plan_text_from_flags(&flags, None)

@@ -1,6 +1,6 @@
-//! Makes the trials that a method orders: each is a separate run, on the one path that all runs take.
+//! Runs the trials that a method requests. Each trial is a separate run, like those of `packetrig run`.
 
-use super::hook::{ArmedHook, ShellCommands};
+use super::hook::{EventCommandThread, ShellCommands};
 use super::watch::TestWatcher;
 use crate::commands::execution::TrialFleet;
 use crate::commands::run_viewer::RunViewer;
@@ -17,12 +17,12 @@ use packetrig_report::outcome::RunState;
 use packetrig_report::{AcceptanceCriteria, CarrierLossCause, RunId, RunReport};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::clock;
 use packetrig_units::{Blame, Nanos};
 use std::thread;
 
-/// Number of attempts to start a trial on a fleet.
+/// Largest number of attempts to start a trial on a fleet.
 const MAX_START_ATTEMPTS: u32 = 3;
 /// Interval between two checks for a stop while a trial waits.
 const STOP_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
@@ -33,10 +33,10 @@ pub(super) enum TrialExecutor {
     Fleet(Box<TrialFleet>),
 }
 
-/// Makes all trials of a method, and has the options that they share.
+/// Runs all trials of a method, and has the options that the trials share.
 pub(super) struct TrialRunner {
     pub(super) executor: TrialExecutor,
-    /// The traffic for each device that is compared; one for other methods.
+    /// The traffic of each compared device. Other methods than the comparison have one entry.
     pub(super) traffic: Vec<TrialTraffic>,
     pub(super) confirmed: Vec<String>,
     pub(super) back_end: Option<BackEnd>,
@@ -47,13 +47,13 @@ pub(super) struct TrialRunner {
 }
 
 impl TrialRunner {
-    /// The ports of the first device that send, and their parts of each load.
+    /// Returns the sending ports of the first device, each with its share of every load.
     pub(super) fn loaded_senders(&self) -> Vec<LoadedSender> {
         let senders = self.traffic.first().map(TrialTraffic::senders).unwrap_or_default();
         senders.iter().map(|own| LoadedSender { name: own.name.clone(), share: own.share }).collect()
     }
 
-    /// Makes a trial. Returns `None` if it was stopped: such a trial has no result.
+    /// Runs a trial. Returns `None` if the trial was stopped: a stopped trial has no result.
     pub(super) fn run_requested_trial(
         &mut self,
         order: &TrialRequest,
@@ -62,7 +62,7 @@ impl TrialRunner {
     ) -> Result<Option<TrialResult>, Error> {
         let stop: &dyn Fn() -> bool = &|| watcher.is_stopped();
         self.commands.prepare_device(order.device)?;
-        // The clock starts after the user's command, so that its time does not count as overhead of the rig.
+        // The clock starts after the user's command, so that the command's time does not count as overhead of the rig.
         let begun = clock::monotonic_ns();
         if !wait_unless_stopped(waits.before_ns, stop) {
             return Ok(None);
@@ -71,18 +71,17 @@ impl TrialRunner {
         // A client of the API may give one plan for both devices.
         let traffic = self.traffic.get(usize::from(order.device)).or_else(|| self.traffic.first());
         let document = traffic.map(|traffic| traffic.trial_document(&shape)).unwrap_or_default();
-        let hook = order.event.and_then(|event| self.commands.arm_event_hook(event.at));
+        let hook = order.event.and_then(|event| self.commands.start_event_command_thread(event.at));
         let options = self.run_options(waits.late_frames_ns, order);
         let ran = self.run_trial(&document, options, hook.as_ref(), watcher);
-        // This comes before `ran?` and the returns below: the device must not stay in the state after the event.
+        // The event is undone before `ran?` and the returns below: the device must not stay changed.
         let event = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
         let report = ran?;
         if stop() || !wait_unless_stopped(waits.settle_ns, stop) {
             return Ok(None);
         }
         let took = Nanos::new(clock::monotonic_ns() - begun);
-        // These are the back ends of the last trial: each trial chooses its own, and the result names the
-        // ones at its end.
+        // Each trial chooses the back ends of its ports anew; the result of the test shows those of the last trial.
         self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let own = waits.before_ns + waits.settle_ns + sending_and_drain_time(&report);
         Ok(Some(TrialResult {
@@ -97,7 +96,7 @@ impl TrialRunner {
         &mut self,
         document: &str,
         options: RunOptions,
-        hook: Option<&ArmedHook>,
+        hook: Option<&EventCommandThread>,
         watcher: &dyn TestWatcher,
     ) -> Result<RunReport, Error> {
         let viewer = watcher.run_viewer();
@@ -126,7 +125,7 @@ impl TrialRunner {
     /// Shows the plan of a trial to viewers.
     fn show_plan(&self, document: &str, viewer: Option<&RunViewer>) {
         let fleet = matches!(self.executor, TrialExecutor::Fleet(_));
-        // A plan that cannot be read fails the trial, which says why.
+        // A plan that cannot be read is not reported here: it makes the trial fail, and the trial reports it.
         if let Some(viewer) = viewer.filter(|viewer| viewer.address().is_some())
             && let Ok(plan) =
                 Plan::from_text_with(document, PlanParseOptions { fleet, ..PlanParseOptions::default() })
@@ -136,7 +135,7 @@ impl TrialRunner {
     }
 
     fn run_options(&self, drain: Nanos, order: &TrialRequest) -> RunOptions {
-        // A device that is reset or loses a link may take the carrier of the rig's port away: the trial measures that.
+        // The event of a trial may take the link of a port of the rig down: the trial measures that.
         let is_expected = order.event.is_some();
         let carrier_loss = if is_expected { CarrierLossCause::Device } else { CarrierLossCause::Unknown };
         let started = clock::wall_clock_ns();
@@ -144,12 +143,12 @@ impl TrialRunner {
             run: RunId(identity::run_id(started, identity::random_number())),
             name: "trial".into(),
             started_wall_ns: started,
-            terms: RunTerms {
+            terms: SharedRunOptions {
                 tag_key: identity::random_number(),
                 seed: 1,
                 back_end: self.back_end,
                 limits: self.limits.clone(),
-                ..RunTerms::default()
+                ..SharedRunOptions::default()
             },
             confirmed: self.confirmed.clone(),
             capture_dir: None,
@@ -160,7 +159,7 @@ impl TrialRunner {
     }
 }
 
-/// Removes lines and columns from the problems of a plan: no user has written the document of a trial.
+/// Removes line and column numbers from the problems of a plan: packetrig has written a trial's document, not the user.
 fn without_line_numbers(error: Error) -> Error {
     use packetrig_fleet_io::Error as RunError;
     match error {
@@ -172,8 +171,8 @@ fn without_line_numbers(error: Error) -> Error {
     }
 }
 
-/// Makes a trial on a fleet. On a busy machine a start may come too late for a node; this says nothing about
-/// the device, so the trial begins again.
+/// Runs a trial on a fleet. On a busy machine a start may come too late for a node. This says nothing about the
+/// device, so the trial begins again, at most [`MAX_START_ATTEMPTS`] times in all.
 fn run_until_started(
     fleet: &mut TrialFleet,
     document: &str,
@@ -184,7 +183,7 @@ fn run_until_started(
         match fleet.run_trial(document, options.clone(), (stop, &mut *on_event)) {
             Err(Error::Run(packetrig_fleet_io::Error::Failed { fault })) if fault.blame == Blame::Peer => {
                 print_remark(format_args!("  the trial did not start and is repeated: {}", fault.text));
-                // A new id, because the run that did not start may be in the catalogue already.
+                // The next attempt gets a new id: the run that did not start may be in the catalogue already.
                 options.run = RunId(identity::run_id(clock::wall_clock_ns(), identity::random_number()));
             }
             ran => return ran,
@@ -205,7 +204,7 @@ pub(super) fn trial_shape(order: &TrialRequest) -> TrialShape {
     }
 }
 
-/// Time of the run that is no overhead: sending, and waiting for late frames.
+/// Returns the time of a run that is no overhead: sending, and waiting for late frames.
 fn sending_and_drain_time(report: &RunReport) -> Nanos {
     let sending = report.sending.unwrap_or(Nanos::ZERO);
     let Some(times) = &report.times else { return sending };

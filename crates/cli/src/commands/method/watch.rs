@@ -11,7 +11,7 @@ use packetrig_method::{MethodOptions, StartedMethod, TrialRequest, TrialResult};
 pub(super) trait TestWatcher {
     /// Returns true if the test has to stop.
     fn is_stopped(&self) -> bool;
-    /// Viewers of the run of the current trial.
+    /// Returns the server that shows each trial's run to viewers; `None` if there is none.
     fn run_viewer(&self) -> Option<&RunViewer> {
         None
     }
@@ -19,13 +19,13 @@ pub(super) trait TestWatcher {
     fn begin_trial(&mut self, trial: &TrialToBegin<'_>);
     /// Called with the result of each trial that was not stopped.
     fn end_trial(&mut self, result: &TrialResult);
-    /// Called if the test has ended before its method was over. It can be resumed.
+    /// Called if the test ended before its method was complete. The test can be resumed.
     fn report_unfinished_test(&mut self, id: &str);
 }
 
 /// A trial that is about to begin.
 pub(super) struct TrialToBegin<'a> {
-    /// Its number, from 1; repeated trials count.
+    /// Number of the trial in its test, from 1; repeated trials count, too.
     pub(super) number: u32,
     pub(super) order: &'a TrialRequest,
     pub(super) options: &'a MethodOptions,
@@ -33,18 +33,18 @@ pub(super) struct TrialToBegin<'a> {
     pub(super) method: &'a StartedMethod,
 }
 
-/// Remarks on standard error; Ctrl-C stops the test.
+/// Shows a test on a terminal: prints remarks on standard error. Ctrl-C stops the test.
 pub(super) struct TerminalWatcher {
     pub(super) quiet: bool,
     pub(super) viewer: RunViewer,
     pub(super) doubt: RigDoubtCounter,
-    /// Remarks that wait until no screen is shown.
+    /// Remarks that are printed after the screen has been closed.
     pub(super) late_remarks: Vec<String>,
     pub(super) has_screen: bool,
 }
 
 impl TerminalWatcher {
-    /// Prints a remark, now or when the screen has been closed.
+    /// Prints a remark now or, while a screen is shown, after the screen has been closed.
     fn print_or_keep_remark(&mut self, text: String) {
         if self.has_screen {
             self.late_remarks.push(text);

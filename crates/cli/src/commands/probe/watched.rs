@@ -1,4 +1,4 @@
-//! Probes of this process as viewers see them: each series is a stream, and an answer is an arrival.
+//! Shows the probes of this process to viewers: each series appears as a stream, and an answer as a received frame.
 
 use crate::commands::run_viewer::ViewerServer;
 use packetrig_probe::series::MeasuredTime;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Serves viewers of some series until the returned value is dropped.
+/// Serves viewers of these series until the returned value is dropped.
 pub(super) fn open_viewer(name: &str, series: Vec<ViewedSeries>) -> Box<dyn SeriesViewer> {
     let counts = series.iter().map(|_| SeriesCounts::default()).collect();
     let watched = Arc::new(WatchedSeries { began: monotonic_now(), series, counts: Mutex::new(counts) });
@@ -29,14 +29,14 @@ fn monotonic_now() -> MonoTime {
 
 struct ServedSeries {
     watched: Arc<WatchedSeries>,
-    /// The viewer's server; `None` if it could not start. Probes do not depend on it.
+    /// The server for viewers; `None` if it could not start. The probes run without it, too.
     _server: Option<ViewerServer>,
 }
 
 impl SeriesViewer for ServedSeries {
     fn count_probe(&self, series: usize, number: u32) {
-        // The clock is read before the lock is taken: a viewer that copies the counts must not make the probe look
-        // late.
+        // The clock is read before the lock is taken: a viewer that copies the counts must not make
+        // the probe look late.
         let now = monotonic_now();
         let watched = &self.watched;
         if let (Some(counts), Some(series)) =
@@ -69,7 +69,7 @@ impl WatchedSeries {
 
 impl LiveSource for WatchedSeries {
     fn revision(&self) -> u64 {
-        // A probe or an answer changes it, and so does the time: rates fall, and probes count as lost.
+        // Each probe, answer and second changes the revision. With time alone, rates fall and probes become lost.
         let events: u64 = self.lock_counts().iter().map(|counts| counts.sent + counts.answered).sum();
         events.wrapping_add(monotonic_now().since(self.began).as_u64() / SECOND_NS)
     }
@@ -88,7 +88,7 @@ impl LiveSource for WatchedSeries {
             sampled_wall_ns: Some(clock::wall_clock_ns()),
             elapsed,
             totals: sum_totals(&streams, &counts, elapsed),
-            // Probes have no counts of ports, so the place of a loss is unknown here.
+            // There are no counts of ports for probes, so it is not known where a probe was lost.
             losses: LiveLosses { loss, in_motion: true, ..LiveLosses::default() },
             streams,
             ..LiveRun::default()
@@ -127,7 +127,7 @@ fn sum_totals(streams: &[LiveStream], counts: &[SeriesCounts], elapsed: Nanos) -
 struct SeriesCounts {
     sent: u64,
     answered: u64,
-    /// Probes that had no answer in time.
+    /// Probes without an answer before their deadline.
     lost: u64,
     /// Probes that may still be answered in time, in the order in which they left.
     waiting: VecDeque<WaitingProbe>,
@@ -195,7 +195,7 @@ impl SeriesCounts {
 #[derive(Clone, Copy, Debug)]
 struct WaitingProbe {
     number: u32,
-    /// Latest time for its answer.
+    /// An answer at this time or later is late.
     deadline: MonoTime,
     is_answered: bool,
 }
@@ -225,13 +225,13 @@ impl EventsPerSecond {
         }
     }
 
-    /// Events of the last whole second.
+    /// Returns the number of events in the last whole second before `now`.
     fn last_second_rate(self, now: MonoTime) -> f64 {
         self.advance_to(now).in_last_second as f64
     }
 }
 
-/// Least, mean and largest time of answers, in ns.
+/// Number, sum and range of the times that answers took, in ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct AnswerTimeSum {
     answers: u64,

@@ -1,4 +1,4 @@
-//! `packetrig report diff`: two results side by side, for people and for the gates of build servers.
+//! `packetrig report diff`: compares two results, for people and for build servers that refuse a worse result.
 
 use super::{find_stored_result, open_existing_catalogue};
 use crate::args::{DiffArgs, FigureLimitFlags};
@@ -49,18 +49,18 @@ pub(super) const fn verdict_exit(verdict: FigureVerdict) -> CommandExit {
     }
 }
 
-/// Reads a result by its id or name, or by the path of its file or directory.
+/// Reads a result. `text` is an id or name in the catalogue, or the path of a file or directory with a result.
 fn read_comparable_result(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
     let path = Path::new(text);
-    // A directory as `report path` prints it.
+    // The text may be the path of a directory, as `report path` prints it.
     let inside = path.join(files::REPORT_FILE_NAME);
     if inside.is_file() {
         return Ok(read_result_file(&inside)?);
     }
-    // An id contains no dot and no slash.
+    // An id contains no dot and no slash, so a text with one of them is a path.
     if text.contains(['.', '/']) || path.is_file() {
         return match read_result_file(path) {
-            // The user named this file, so one that is missing is an error of the command line.
+            // The user named this file, so a missing file is an error of the command line.
             Err(packetrig_store::Error::File { source, .. }) => Err(Error::unreadable_file(path, source)),
             read => Ok(read?),
         };
@@ -69,7 +69,7 @@ fn read_comparable_result(text: &str, store: Option<&Path>) -> Result<Comparable
     Ok(find_stored_result(&catalogue, text)?.read_comparable_result()?)
 }
 
-/// The result, reduced to the figures that the user has named.
+/// Removes the figures that the user did not name; without names, keeps all figures.
 fn select_named_figures(
     mut result: ComparableResult,
     flags: &FigureLimitFlags,
@@ -78,8 +78,8 @@ fn select_named_figures(
     Ok(result)
 }
 
-/// Retains the figures with these names, or all without names. If no figure has any of the names, they were probably
-/// typed wrong, and that is an error.
+/// Retains the figures with these names; without names, retains all. It is an error if no figure has any of the names:
+/// they were probably typed wrong.
 pub(super) fn retain_named_figures(
     mut figures: Vec<ReportFigure>,
     names: &[String],
@@ -87,12 +87,12 @@ pub(super) fn retain_named_figures(
     if names.is_empty() {
         return Ok(figures);
     }
-    // Each stream has figures of the same names.
+    // A set removes repetitions: each stream has figures of the same names.
     let known: BTreeSet<String> = figures.iter().map(|figure| figure.name.clone()).collect();
     figures.retain(|figure| names.contains(&figure.name));
     if figures.is_empty() && !known.is_empty() {
         return Err(Error::Usage(format!(
-            "no figure is named {}; the result has {}",
+            "no figure is named {}; the result has the figures {}",
             names.join(" or "),
             Vec::from_iter(known).join(", ")
         )));
@@ -114,7 +114,7 @@ fn render_comparison(report: &ComparisonReport, is_judged_by_nothing: bool, styl
     }
     text.push_str(&format_verdict(report.comparison.verdict, &report.reasons(), style));
     if report.difference.is_some() {
-        text.push_str("  `--anyway` compares them nevertheless\n");
+        text.push_str("  `--anyway` compares these results nevertheless\n");
     }
     text
 }
@@ -126,7 +126,7 @@ fn format_result_label(label: &ResultLabel) -> String {
     format!("{}{id}{name}{verdict}", label.kind)
 }
 
-/// The figures side by side.
+/// Formats a table with a row for each figure: its values before and now, the change and the verdict.
 pub(super) fn format_comparison_table(figures: &[ComparedFigure], style: TextStyle) -> String {
     if figures.is_empty() {
         return "  neither result has figures\n".to_owned();
@@ -152,7 +152,7 @@ fn build_figure_row(figure: &ComparedFigure) -> Vec<String> {
     ]
 }
 
-/// The word for the change. Beside a difference that is not 0, `same` would look like a mistake.
+/// Returns the word for the change. Beside a difference that is not 0, `same` would look like a mistake.
 fn describe_change(figure: &ComparedFigure) -> &'static str {
     match figure.change {
         FigureChange::Same if figure.difference.is_some_and(|by| by != 0.0) => "within error",
@@ -164,7 +164,7 @@ fn missing_value_dash() -> String {
     "–".to_owned()
 }
 
-/// The verdict in its colour, and its reasons.
+/// Formats the verdict in its colour, with a line for each reason.
 pub(super) fn format_verdict(verdict: FigureVerdict, reasons: &[String], style: TextStyle) -> String {
     let word = match verdict {
         FigureVerdict::Pass => style.good("PASS"),

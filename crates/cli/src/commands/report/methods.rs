@@ -1,4 +1,4 @@
-//! Test methods in `packetrig report`.
+//! `packetrig report` for test methods: lists, shows and removes their results.
 
 use super::name_or_dash;
 use crate::args::OutputFormat;
@@ -14,12 +14,12 @@ use packetrig_store::{MethodState, MethodSummary, RunCatalogue, UnfinishedMethod
 use serde::Serialize;
 use std::io;
 
-/// The command that continues an interrupted method.
+/// Returns the command that continues an interrupted method.
 fn format_resume_command(id: &str) -> String {
     format!("packetrig test resume {id}")
 }
 
-/// `report list --methods`.
+/// Prints the result of `report list --methods`.
 pub(super) fn print_method_list(
     methods: &[MethodSummary],
     json: bool,
@@ -29,7 +29,7 @@ pub(super) fn print_method_list(
         return Ok(output.write_json(&methods)?);
     }
     if methods.is_empty() {
-        output.write_line("there are no test methods yet");
+        output.write_line("there are no test methods to list");
     }
     output.write_text(format_methods_table(methods, output));
     Ok(())
@@ -99,7 +99,7 @@ pub(super) fn print_unfinished_methods(methods: &[UnfinishedMethod], output: &mu
         output.style().width(),
         &header,
         &rows,
-        // The command stays: it has the whole id, and its dash says that the process is alive.
+        // The column with the command is always shown: it has the whole id, and a dash if the process is alive.
         &["trials", "name", "process"],
         all,
     ));
@@ -110,7 +110,7 @@ pub(super) fn print_unfinished_methods(methods: &[UnfinishedMethod], output: &mu
 pub(super) struct ResumableMethod<'a> {
     #[serde(flatten)]
     method: &'a UnfinishedMethod,
-    /// Command that continues it; absent while its process is running.
+    /// Command that continues the method; absent while the process of the method is running.
     resume: Option<String>,
 }
 
@@ -122,7 +122,7 @@ pub(super) fn resumable_methods(methods: &[UnfinishedMethod]) -> Vec<ResumableMe
     rows.collect()
 }
 
-/// Prints the stored result.
+/// Prints the stored result of a method in the format that the user chose.
 pub(super) fn show_method(
     method: &MethodSummary,
     form: &OutputFormat,
@@ -154,7 +154,7 @@ fn no_result_error(method: &MethodSummary, file: Option<&str>) -> Error {
         format!("method {id} has no file {}", file.unwrap_or(RESULT_TEXT_FILE))
     } else {
         format!(
-            "method {id} has no result yet: it is {}, with {} trials; `{}` continues it if its process has ended",
+            "method {id} has no result yet ({}, trials: {}); if its process has ended, `{}` continues it",
             method.state,
             format_count(method.trials),
             format_resume_command(id)
@@ -162,14 +162,14 @@ fn no_result_error(method: &MethodSummary, file: Option<&str>) -> Error {
     })
 }
 
-/// `report discard` of a method.
+/// Runs `report discard` for a method: removes its files from the catalogue.
 pub(super) fn discard_method(
     catalogue: &RunCatalogue,
     id: &str,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     let gone = catalogue.discard_method(id)?;
-    output.write_line(format_args!("Removed method {} ({} trials).", gone.id, format_count(gone.trials)));
+    output.write_line(format_args!("Removed method {} (trials: {}).", gone.id, format_count(gone.trials)));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `packetrig report prune`, `pin` and `unpin`.
+//! `packetrig report prune`, which removes old results, and `pin` and `unpin`, which protect single results from it.
 
 use super::{find_stored_result, name_or_dash, open_catalogue_to_list, open_existing_catalogue};
 use crate::args::PruneArgs;
@@ -17,13 +17,13 @@ pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -
     let age = arguments.older.map(|days| days.saturating_mul(DAY_NS));
     let criteria = PruneCriteria {
         keep: arguments.newest,
-        // The parser accepts at most one of the two options.
+        // The parser accepts at most one of `--older` and `--before`.
         before_wall_ns: age.map(|age| clock::wall_clock_ns().saturating_sub(age)).or(arguments.before),
         name: arguments.name.clone(),
     };
     let outcome = match open_catalogue_to_list(arguments.store.directory.as_deref())? {
         None => PruneOutcome::default(),
-        // The same plan that a real call carries out, so that both name the same results.
+        // A dry run prints the same plan that a real call carries out, so both name the same results.
         Some(catalogue) if arguments.dry_run => catalogue.plan_prune(&criteria)?,
         Some(catalogue) => catalogue.prune_results(&criteria)?,
     };
@@ -46,25 +46,25 @@ fn show_prune_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut Com
             "`--json`",
         ));
     }
-    // The sum saturates: sizes come from the catalogue, and a damaged one must not stop the removal.
+    // The sum saturates: sizes come from the catalogue, and a damaged size must not cause a panic.
     let bytes = outcome.removed.iter().map(|pruned| pruned.bytes).fold(0, u64::saturating_add);
-    let verb = if is_dry_run { "would remove" } else { "removed" };
+    let verb = if is_dry_run { "results to remove" } else { "results removed" };
     output.write_line(format_args!(
-        "{verb} {} results, {}",
+        "{verb}: {}, {}",
         outcome.removed.len(),
         format_scaled(bytes as f64, "B")
     ));
     let stays = [("are pinned", &outcome.pinned), ("are incomplete or in use", &outcome.incomplete)];
     for (why, ids) in stays.into_iter().filter(|(_, ids)| !ids.is_empty()) {
         output.write_line(format_args!(
-            "{} more results match, but stay because they {why}: {}",
+            "results that match, but stay because they {why}: {} ({})",
             ids.len(),
             ids.join(" ")
         ));
     }
     if is_dry_run && outcome.finished > 0 {
         output.write_line(format_args!(
-            "would also finish the interrupted removal of {} results",
+            "interrupted removals that would also be finished: {}",
             outcome.finished
         ));
     }

@@ -12,9 +12,9 @@ use packetrig_stats::figure::{ComparedFigure, FigureLimits, FigureTrend, format_
 use packetrig_store::results::{ComparableResult, TrendReport, TrendResult};
 use packetrig_store::{RunCatalogue, StoredSummary, files};
 
-/// Largest number of figures with a column in the table of results.
+/// Largest number of figures that have a column in the table of results.
 const MAX_FIGURE_COLUMNS: usize = 4;
-/// Number of values in a sparkline, the newest.
+/// Largest number of values in a sparkline: the newest ones.
 const SPARKLINE_POINTS: usize = 24;
 
 pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -24,7 +24,8 @@ pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> R
     if results.is_empty() {
         let name = &arguments.name;
         return Err(Error::Usage(format!(
-            "no result is named `{name}`; `packetrig report` lists the results, and --name gives a run or a test its name"
+            "found no result with the name `{name}`; `packetrig report` lists the results, and --name of a \
+            run or test sets its name"
         )));
     }
     let limits = FigureLimits::new(arguments.limits.max_worse.clone());
@@ -43,8 +44,8 @@ pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> R
     Ok(report.comparison.map_or(CommandExit::Ok, |compared| diff::verdict_exit(compared.verdict)))
 }
 
-/// Reads the results, the oldest first. Only results of the newest one's kind are read: a run and a method
-/// have no common figure.
+/// Reads the results with the name of the trend, the oldest first. Reads only results of the same kind as the newest
+/// one: a run and a method have no common figure.
 fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
     let mut found = catalogue.list_all_stored_results()?;
     let since_ns = arguments.since.since_ns();
@@ -56,27 +57,28 @@ fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<T
         let others = all - found.len();
         print_warning(
             "report",
-            format_args!("{others} results with this name are of another kind and are left out"),
+            format_args!("results left out, because they are of another kind than the newest: {others}"),
         );
     }
-    // The catalogue lists the newest first; a trend reads from the oldest on.
-    // The list is truncated before it is reversed, so that the newest results remain.
+    // The catalogue lists the newest result first, a trend the oldest. The list is truncated before it is reversed, so
+    // that the newest results remain.
     found.truncate(arguments.most);
     found.reverse();
     let read: Result<Vec<_>, Error> =
         found.iter().map(|stored| Ok((stored, stored.read_comparable_result()?))).collect();
     let read = read?;
-    warn_of_other_tests(&read);
+    warn_of_different_plans(&read);
     read.into_iter().map(|(stored, result)| trend_result(stored, result, arguments)).collect()
 }
 
-fn warn_of_other_tests(results: &[(&StoredSummary, ComparableResult)]) {
+fn warn_of_different_plans(results: &[(&StoredSummary, ComparableResult)]) {
     let Some((_, newest)) = results.last() else { return };
-    // This is a warning and not an error, because a plan that grew over the months still has a trend.
+    // It is a warning and not an error, because results of a plan that grew over the months still have a trend.
     let others = results.iter().filter(|(_, result)| result.difference_to(newest).is_some()).count();
     if others > 0 {
         let what = format_args!(
-            "{others} of {} results have another plan or other options than the newest",
+            "{others} of {} results have another plan or other options than the newest, so their figures \
+            may differ for that reason",
             results.len()
         );
         print_warning("report", what);
@@ -99,7 +101,7 @@ fn trend_result(
 }
 
 fn render_trend(report: &TrendReport, style: TextStyle) -> String {
-    let mut text = format!("{} results of \"{}\"\n\n", report.results.len(), report.name);
+    let mut text = format!("Trend of \"{1}\" (results: {0})\n\n", report.results.len(), report.name);
     text.push_str(&format_results_table(report, style));
     text.push('\n');
     text.push_str(&format_figures_table(&report.figures, style));
@@ -110,7 +112,7 @@ fn render_trend(report: &TrendReport, style: TextStyle) -> String {
         reasons.extend(compared.missing.iter().map(|name| format!("no result has the figure {name}")));
         // A trend of one result has no median to be compared with.
         if report.results.len() < 2 {
-            reasons.push("there is no earlier result to compare it with".to_owned());
+            reasons.push("there is no earlier result to compare the newest one with".to_owned());
         }
         text.push_str(&diff::format_verdict(compared.verdict, &reasons, style));
     }

@@ -1,6 +1,6 @@
-//! Access to the server. Its own user, root and the users of `--allow-user` need no token on this machine: the kernel
-//! names the user of each local connection. All others need the token or a client certificate
-//! (docs/decisions/0018-who-may-use-serve.md).
+//! Access to the server. Its own user, root and the users of `--allow-user` need no token on
+//! this machine: the kernel names the user of each local connection. All others need the token
+//! or a client certificate (docs/decisions/0018-who-may-use-serve.md).
 
 use crate::args::ServeArgs;
 use crate::error::Error;
@@ -14,21 +14,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Shortest token that is accepted, for files that somebody wrote by hand.
+/// Length of the shortest token that is accepted. The limit matters for token files that users write by hand.
 const MIN_TOKEN_CHARACTERS: usize = 16;
 const MAX_TOKEN_BYTES: u64 = 4096;
 /// Number of random bytes in a new token.
 const NEW_TOKEN_RANDOM_BYTES: usize = 32;
 
-/// Users that need no token; `None` if everybody needs it.
+/// Returns the local users who need no token; `None` if every client needs it.
 pub(in crate::commands) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
     if arguments.token_always { None } else { find_local_users(&arguments.allow_user) }
 }
 
-/// The server's own user, root and these users, if the kernel reports the owners of connections.
+/// Returns the server's own user, root and the `allowed` users. If the kernel does not report the users that own
+/// connections, prints a warning and returns `None`.
 pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUsers> {
     // If the kernel does not name the user, a local connection could be anybody's: then the token decides.
-    match users_with_own(allowed) {
+    match add_own_user_and_root(allowed) {
         Ok(users) => Some(users),
         Err(error) => {
             print_remark(format_args!(
@@ -40,14 +41,20 @@ pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUser
     }
 }
 
-/// This process's own user, root and these users. Fails if the kernel does not report the owners of connections.
-pub(in crate::commands) fn users_with_own(allowed: &[u32]) -> Result<LocalUsers, packetrig_sys::Error> {
+/// Returns this process's own user, root and the `allowed` users. Fails if the kernel does not report the
+/// users that own connections.
+pub(in crate::commands) fn add_own_user_and_root(
+    allowed: &[u32],
+) -> Result<LocalUsers, packetrig_sys::Error> {
     let mut allowed = [&[own_user(), 0], allowed].concat();
     // The user may have named root or the server's own user, too.
     allowed.sort_unstable();
     allowed.dedup();
     let owners = ConnectionOwners::open_for_this_thread()?;
-    Ok(LocalUsers { allowed, find: Arc::new(move |client, server| owners.find_owner(client, server)) })
+    Ok(LocalUsers {
+        allowed,
+        find: Arc::new(move |client, server| owners.find_connection_user(client, server)),
+    })
 }
 
 /// Refuses to serve if nobody could use the server.
@@ -66,7 +73,8 @@ pub(in crate::commands) fn check_somebody_may_connect(options: &ServerOptions) -
 
 /// Reads the token in the file. A missing file is created, readable by its owner only.
 pub(in crate::commands) fn read_or_create_token(file: &Path) -> Result<String, Error> {
-    // The file is created first, and read only if it exists already: no other process can put its own file there in between.
+    // First tries to create the file, and reads it only if it exists: a check before the creation would leave time for
+    // another process to put its own file there.
     let made = match private_files::create_new_private_file(file) {
         Ok(new) => create_token(new),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return read_token(file),
@@ -112,14 +120,14 @@ pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     file.take(MAX_TOKEN_BYTES + 1)
         .read_to_string(&mut text)
         .map_err(|source| Error::unreadable_file(path, source))?;
-    // Editors end a file with a line end, which is no part of a token.
+    // Editors end a file with a line end, which does not belong to the token.
     let token = text.trim();
     // A longer file is refused, because its beginning would be a different token.
     let is_whole = text.len() as u64 <= MAX_TOKEN_BYTES;
     if !is_whole || token.len() < MIN_TOKEN_CHARACTERS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(
-            "the token in {name} is invalid: it needs {MIN_TOKEN_CHARACTERS} to {MAX_TOKEN_BYTES} printable characters; remove the file, \
-                and packetrig creates a new token"
+            "the token in {name} is invalid: it needs {MIN_TOKEN_CHARACTERS} to {MAX_TOKEN_BYTES} printable \
+                ASCII characters, without spaces; a server creates a new token if you remove the file"
         )));
     }
     Ok(token.to_owned())
@@ -152,7 +160,11 @@ pub(in crate::commands) fn describe_admitted_clients(
         (None, None) => None,
     };
     let all: Vec<String> = users.map(describe_users).into_iter().chain(others).collect();
-    format!("Open to {}", all.join(" and "))
+    if all.is_empty() {
+        "No client may control this machine".to_owned()
+    } else {
+        format!("Open to {}", all.join(" and "))
+    }
 }
 
 fn describe_users(users: &LocalUsers) -> String {

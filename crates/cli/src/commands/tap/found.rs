@@ -8,7 +8,7 @@ use crate::exit::CommandExit;
 use crate::output::CommandOutput;
 use packetrig_link_io::tap::{FoundTap, find_taps};
 
-/// Shows all taps, or one.
+/// Shows the tap with the given name; without a name, all taps.
 pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let taps = find_taps(named.name.as_deref())?;
     if named.json {
@@ -23,10 +23,10 @@ pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Resul
         output.write_line(format_args!("{}: {}", tap.state.name, describe_condition(tap)));
         tap.gone_interfaces()
             .iter()
-            .for_each(|name| output.write_line(refusing::gone_interface_remark(name)));
+            .for_each(|name| output.write_line(refusing::format_gone_interface_remark(name)));
         match tap.read_accounts()? {
             Some(accounts) => output.write_text(show::format_accounts(&tap.state, &accounts, None)),
-            // A process that forwarded for its tap has ended, and its counters are lost.
+            // The process that forwarded the frames has ended, and its counters are lost.
             None => {
                 output.write_line("the tap left no counters: its process forwarded the frames and has ended");
             }
@@ -62,7 +62,7 @@ pub(super) fn stop_tap(named: &NamedTap, output: &mut CommandOutput) -> Result<C
         (None, _) => {
             return Err(Error::Usage("no tap is running; `packetrig tap status` lists all taps".into()));
         }
-        // A tap may carry a whole link, so none of several is stopped by chance.
+        // A tap may carry a whole link, so packetrig does not choose one of several.
         (Some(last), false) => {
             let names = taps.iter().chain([&last]).map(|tap| tap.state.name.as_str());
             let names: Vec<&str> = names.collect();
@@ -73,7 +73,7 @@ pub(super) fn stop_tap(named: &NamedTap, output: &mut CommandOutput) -> Result<C
         }
     };
     let state = tap.state.clone();
-    // A living process is asked to end its tap, and prints the result itself. Otherwise the tap is ended from here.
+    // If the process of the tap is alive, it ends the tap and prints the result itself: then `end_tap` returns `None`.
     let Some(ended) = tap.end_tap()? else {
         if named.json {
             output.write_json(&serde_json::json!({ "state": state, "ended_by": state.process }))?;

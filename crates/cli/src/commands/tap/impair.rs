@@ -1,4 +1,4 @@
-//! Impairments of a tap: converts flags or a document to treatments of frames, and their accounts to text.
+//! Impairments of a tap: converts flags or a document to treatments of frames, and formats the counts of such frames.
 
 use crate::args::ImpairArgs as Arguments;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::numbers::format_count;
 use crate::output::print_remark;
 use crate::table::format_table;
 use packetrig_link::{DIRECTION_NAMES, DirectionSpec, FrameTreatment, ImpairSpecs};
-use packetrig_link_io::impair::{ImpairAccount, ImpairTreatment, ImpairWatch, ImpairmentTruthLog};
+use packetrig_link_io::impair::{ImpairAccount, ImpairAccountsReader, ImpairTreatment, ImpairmentTruthLog};
 use packetrig_sys::clock;
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use std::path::Path;
 // The seed is fixed, so that the same command impairs the same frames again.
 const IMPAIRMENT_SEED: u64 = 1;
 
-/// The treatment of frames, for each direction.
+/// The treatments that impair the frames: one from A to B, one from B to A.
 pub(super) type FrameTreatments = [Box<dyn FrameTreatment>; 2];
 
-/// The impairments of a running tap: their accounts, and the file with the truth about each frame.
+/// The impairments of a running tap: their counts, and the truth log, a file with a line for each impaired frame.
 pub(super) struct TapImpairments {
-    watch: ImpairWatch,
+    watch: ImpairAccountsReader,
     truth: Option<ImpairmentTruthLog>,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct PreparedImpairments {
 
 pub(super) struct FinishedImpairments {
     pub(super) accounts: [ImpairAccount; 2],
-    /// Rules that the accounts break.
+    /// Sums in the accounts that are not equal, but must be.
     pub(super) imbalances: Vec<String>,
 }
 
 impl TapImpairments {
-    /// Prepares the impairments that the flags describe, if any.
+    /// Prepares the impairments that the flags describe; `None` without such flags.
     pub(super) fn prepare_impairments(arguments: &Arguments) -> Result<Option<PreparedImpairments>, Error> {
         if !arguments.impairs_anything() {
             // Flags without effect are refused: a user who forgets `--impair` would measure a clean link.
@@ -48,7 +48,7 @@ impl TapImpairments {
         }
         let specs = read_specs(arguments)?;
         let seed = arguments.seed.or(specs.seed).unwrap_or(IMPAIRMENT_SEED);
-        let header = truth_header(seed, &specs);
+        let header = build_truth_log_header(seed, &specs);
         // The whole file uses one clock offset, so that its times keep their distances when the wall clock is set.
         let offset = clock::measure_realtime_offset();
         let truth = arguments
@@ -56,21 +56,22 @@ impl TapImpairments {
             .as_deref()
             .map(|path| ImpairmentTruthLog::create_with_header(path, &header, offset))
             .transpose()?;
-        let (treatments, watch) = ImpairTreatment::for_both_directions(specs.to_plans(seed), truth.as_ref());
+        let (treatments, watch) =
+            ImpairTreatment::for_both_directions(specs.to_fault_plans(seed), truth.as_ref());
         Ok(Some(PreparedImpairments { impairments: Self { watch, truth }, treatments }))
     }
 
     /// Returns the final accounts. The tap must have ended and dropped its treatments.
-    pub(super) fn finish_impair_accounts(self) -> Result<FinishedImpairments, Error> {
+    pub(super) fn read_final_impair_accounts(self) -> Result<FinishedImpairments, Error> {
         let accounts = self.watch.read_accounts();
         if let Some(truth) = self.truth {
             truth.finish_file()?;
         }
-        // The treatments never wait for the disk: a frame that is late because of the log would be a wrong impairment.
+        // The truth log drops lines rather than delay frames: a frame that the log delays would be impaired wrongly.
         let unlogged: u64 = accounts.iter().map(|account| account.untold).sum();
         if unlogged > 0 {
             print_remark(format_args!(
-                "tap: the truth log lacks {} frames: its disk was too slow",
+                "tap: frames that are missing in the truth log, because its disk was too slow: {}",
                 format_count(unlogged)
             ));
         }
@@ -102,12 +103,12 @@ fn read_specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
 }
 
 fn is_yaml_file_name(text: &str) -> bool {
-    // The ending of the name decides, and not a check on the disk: `delay=10ms` could be a file, too.
+    // The ending of the name decides, and not a check on the disk: `delay=10ms` could also be the name of a file.
     Path::new(text).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
 /// The first line of the truth log: the seed and the specifications, from which the same impairments can be made again.
-fn truth_header(seed: u64, specs: &ImpairSpecs) -> String {
+fn build_truth_log_header(seed: u64, specs: &ImpairSpecs) -> String {
     let [there, back] = &specs.ways;
     serde_json::json!({
         "truth": 1,
@@ -118,7 +119,7 @@ fn truth_header(seed: u64, specs: &ImpairSpecs) -> String {
     .to_string()
 }
 
-/// The accounts by direction, for `--json`; null if nothing was impaired.
+/// Builds the counts of impaired frames by direction, for `--json`; null if the tap impairs nothing.
 pub(super) fn build_accounts_json(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
     accounts.map_or(
         serde_json::Value::Null,
@@ -126,7 +127,7 @@ pub(super) fn build_accounts_json(accounts: Option<&[ImpairAccount; 2]>) -> serd
     )
 }
 
-/// Table with a row for each direction.
+/// Formats the counts of impaired frames as a table with a row for each direction.
 pub(super) fn format_accounts_table(accounts: &[ImpairAccount; 2]) -> String {
     let rows = DIRECTION_NAMES.iter().zip(accounts).map(|(direction, account)| {
         let counts = &account.counts;

@@ -1,4 +1,4 @@
-//! The accounts of a tap as text.
+//! Formats the accounts of a tap, that is, its counts of frames, as text.
 
 use crate::numbers::{format_count, format_scaled, per_second};
 use crate::table::format_table;
@@ -6,7 +6,7 @@ use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_link_io::tap::{TapAccounts, TapDirection, TapState};
 use packetrig_units::Nanos;
 
-/// One line of progress: totals, and rates since the last accounts.
+/// Formats a line of progress: the total number of frames of each direction, and the rates since the last line.
 pub(super) fn format_progress_line(now: &TapAccounts, last: Option<&TapAccounts>) -> String {
     let before_ns = last.map_or(0, |last| last.elapsed.as_u64());
     let length = Nanos::new(now.elapsed.as_u64().saturating_sub(before_ns));
@@ -38,7 +38,7 @@ fn format_direction(now: &TapDirection, last: Option<&TapDirection>, length: Nan
     text
 }
 
-/// All accounts as tables, one row each.
+/// Formats all accounts as tables, with a row for each account, and the names of the written files.
 pub(super) fn format_accounts(
     state: &TapState,
     accounts: &TapAccounts,
@@ -67,7 +67,7 @@ pub(super) fn format_accounts(
     text
 }
 
-/// An account of a direction. Its frames are `None` if the kernel does not count them.
+/// A count of frames of one direction, with its name. The count is `None` if the kernel does not count these frames.
 struct AccountRow {
     account: String,
     frames: Option<u64>,
@@ -93,7 +93,7 @@ fn build_direction_rows(direction: &TapDirection) -> Vec<Vec<String>> {
 fn build_account_rows(direction: &TapDirection) -> Vec<AccountRow> {
     let mut rows = vec![AccountRow::new("received", Some(direction.received), "")];
     if direction.made > 0 {
-        // Copies that an impairment added.
+        // Frames that an impairment added.
         rows.push(AccountRow::new("made", Some(direction.made), "on purpose"));
     }
     rows.push(AccountRow::new("forwarded", direction.forwarded, ""));

@@ -1,5 +1,5 @@
-//! Draws the state. Small screens leave out parts in a fixed order: first the accounts of the ledger, then the table that keys do not act
-//! on, then columns of tables. No meaning is carried by colour alone.
+//! Draws the screen. A low screen omits the table that is not selected; a lower one also omits the ledger and the
+//! latency. A narrow screen omits columns of tables. No meaning is carried by colour alone.
 
 mod ledger;
 mod tables;
@@ -18,16 +18,16 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
-/// Rows that a screen needs to show the whole ledger.
+/// Lowest height of a screen that shows the ledger and the latency, in rows.
 const MIN_ROWS_FOR_LEDGER: u16 = 24;
-/// Rows that a screen needs to show the tables of streams and ports at once.
+/// Lowest height of a screen that shows both tables, streams and ports, in rows.
 const MIN_ROWS_FOR_BOTH_TABLES: u16 = 32;
 /// Width of a line of totals, in columns; the sparkline follows it.
 const TOTALS_WIDTH: u16 = 54;
 /// Smallest width of a sparkline, in columns.
 const MIN_SPARKLINE_COLUMNS: u16 = 10;
 
-/// Styles of the screen.
+/// Text styles of the screen, with colours or without.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {
     is_coloured: bool,
@@ -74,7 +74,7 @@ struct ScreenRows {
 }
 
 impl ScreenRows {
-    /// Takes the next rows from the top; fewer if the area has fewer.
+    /// Takes `height` rows from the top, or all rows that are left if there are fewer.
     fn take_top_rows(&mut self, height: u16) -> Rect {
         let height = height.min(self.left.height);
         let taken = Rect { height, ..self.left };
@@ -104,12 +104,12 @@ pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Them
         let text = if state.link == ServerConnection::Connecting {
             "Connecting …"
         } else {
-            "No configuration. A script sends one to the server, or load one on its live page (/ui/)."
+            "The server has sent no configuration. Send one over its API, or load one on its page (/ui/)."
         };
         return draw_line(frame, rows.take_top_rows(1), Line::from(text));
     };
     draw_line(frame, rows.take_top_rows(1), format_run_line(run));
-    draw_line(frame, rows.take_top_rows(1), build_preview_line(run, theme));
+    draw_line(frame, rows.take_top_rows(1), build_losses_and_remark_line(run, theme));
     draw_totals(frame, &mut rows, state, run);
     // A series of probes has no accounts: its ledger would show nothing but their names.
     if screen.height >= MIN_ROWS_FOR_LEDGER && !run.ledger.is_empty() {
@@ -128,7 +128,7 @@ fn draw_tables(
     theme: Theme,
 ) {
     let has_both = frame.area().height >= MIN_ROWS_FOR_BOTH_TABLES;
-    // The second table gets the rows that it needs, at most a third of the screen.
+    // The second table gets the rows that it needs, at most a third of the rows that are left.
     let needed = |count: usize| clamp_to_u16(count + 2).min(rows.left.height / 3);
     match state.pane {
         SelectedPane::Streams => {
@@ -178,7 +178,7 @@ fn build_title_line(state: &WatchState, theme: Theme) -> Line<'static> {
     };
     let mut spans =
         vec![Span::styled(format!("packetrig watch {}  ", state.server), Theme::title_style()), link];
-    // This mark is beside the title, because a frozen view must not be mistaken for the present state.
+    // `FROZEN` is beside the title, because a frozen view must not be mistaken for the present state.
     if state.is_frozen() {
         spans.insert(1, Span::styled("FROZEN  ", theme.doubtful_style()));
     }
@@ -199,8 +199,8 @@ fn format_run_line(run: &RunFacts) -> Line<'static> {
     Line::from(format!("{started} of {total} streams send{paused}; {seconds:.1} s; {state}; run {id}"))
 }
 
-/// Losses and the last finding: a preview of the verdict, which comes at the end of the run.
-fn build_preview_line(run: &RunFacts, theme: Theme) -> Line<'static> {
+/// Builds the line with the losses so far and the latest remark. The verdict comes only at the end of the run.
+fn build_losses_and_remark_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let losses = &run.losses;
     let style = if losses.lost.0 > 0 { theme.bad_style() } else { theme.good_style() };
     let mut spans = vec![Span::raw("So far: "), Span::styled(losses.loss_sentence(), style)];
@@ -234,7 +234,7 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
     }
 }
 
-/// Draws a line of totals, and after it the rates of the last seconds, from 0.
+/// Draws a line of totals and, if there is room on its right, a sparkline of the latest rates. Its scale begins at 0.
 fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String, of: fn(&RatePoint) -> f64) {
     draw_line(frame, area, Line::from(line));
     let x = area.x + TOTALS_WIDTH;
@@ -256,11 +256,11 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String
     frame.render_widget(Sparkline::default().data(values), Rect { x, width, ..area });
 }
 
-/// One line with the losses by place.
+/// Builds the line with the losses in our sender, on the path and in our receiver.
 fn build_losses_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let mut spans = vec![Span::raw("Lost")];
     let short_names = [": sender ", " | path or in doubt ", " | receiver "];
-    for ((_, count), name) in run.losses.loss_places().into_iter().zip(short_names) {
+    for ((_, count), name) in run.losses.losses_by_place().into_iter().zip(short_names) {
         spans.push(Span::raw(name));
         // An unknown count is shown as a question mark and not as 0: frames may be lost there that nothing counts.
         let text = count.map_or_else(|| "?".to_owned(), numbers::format_count);
@@ -282,7 +282,7 @@ fn build_message_line(state: &WatchState) -> Line<'static> {
     ])
 }
 
-/// One line with the keys that fit.
+/// Builds the line of keys at the bottom, with as many keys as the width permits.
 fn build_legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
     if state.entry.is_some() {
         return Line::from("Enter apply  Esc cancel");
@@ -308,7 +308,7 @@ fn build_legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'stat
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     // The keys use two columns if one column is not high enough.
     let height = usize::from(area.height).max(1);
-    // The page must list all keys: users look here for keys that the legend omits.
+    // The help page must list all keys: users look there for keys that the legend omits.
     let columns = KEY_HANDLERS.len().div_ceil(height).max(1);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
     for (index, handlers) in KEY_HANDLERS.chunks(height).enumerate() {

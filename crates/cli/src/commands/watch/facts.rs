@@ -1,4 +1,5 @@
-//! The state of a run from the server's API (`docs/book/page-api.md`). Values that the server may not know are `None`; other numbers are 0 if the server did not send them.
+//! The state of a run from the server's API (`docs/book/page-api.md`). Values that the server may not know are `None`;
+//! other numbers are 0 if the server did not send them.
 //!
 //! Names come from other machines: [`make_printable`] makes them harmless before they are shown.
 
@@ -24,7 +25,7 @@ pub(super) struct RunFacts {
     pub(super) ended: Option<String>,
     pub(super) elapsed_ms: u64,
     pub(super) totals: TotalFacts,
-    /// Counts by the names of accounts in `report.json`.
+    /// Frame counts; the keys are the names of the ledger's accounts in `report.json`.
     pub(super) ledger: BTreeMap<String, FrameCount>,
     pub(super) losses: LossFacts,
     pub(super) ports: Vec<Value>,
@@ -65,13 +66,13 @@ pub(super) struct LossFacts {
     pub(super) receiver: Option<FrameCount>,
 }
 
-/// A row of a table.
+/// A row of the table of streams or of ports.
 pub(super) trait LiveRow {
     /// The value in the column with this name; `null` if it is not known or was not sent.
     fn value(&self, column: &str) -> &Value;
 }
 
-/// A port as the server sends it.
+/// A port is a JSON object, as the server sends it.
 impl LiveRow for &Value {
     fn value(&self, column: &str) -> &Value {
         &self[column]
@@ -85,11 +86,11 @@ pub(super) struct StreamFacts {
     pub(super) total: usize,
     pub(super) matching: usize,
     pub(super) from: usize,
-    /// Values by the names of columns.
+    /// Values of each column, by its name; a stream has the same index in all columns.
     columns: BTreeMap<String, Vec<Value>>,
 }
 
-/// Row of a stream in the table.
+/// The row of one stream: its value in each column that the server sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamRow<'a> {
     columns: &'a BTreeMap<String, Vec<Value>>,
@@ -121,8 +122,8 @@ impl StreamFacts {
         self.columns.get("name").map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the position of the stream with this name, if its row was sent. A flow with several routes has several such rows:
-    /// then the position nearest to `near` is returned.
+    /// Returns the position of the stream with this name, if its row was sent. A flow with several routes has several
+    /// rows of the same name: then returns the position that is nearest to `near`.
     pub(super) fn find_stream_position(&self, name: &str, near: usize) -> Option<usize> {
         let names = self.names().iter().enumerate();
         names
@@ -137,7 +138,7 @@ pub(super) fn parse_api_count(value: &Value) -> Option<u64> {
     FrameCount::deserialize(value).ok().map(|count| count.0)
 }
 
-/// A count, which is text if JavaScript would round it.
+/// A count of the API. The server sends a count as text if JavaScript would round the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FrameCount(pub(super) u64);
 
@@ -165,13 +166,13 @@ impl LossFacts {
             1 => "1 frame is lost".to_owned(),
             lost => format!("{} frames are lost", numbers::format_count(lost)),
         };
-        // Frames in flight are named beside the losses, because they look like lost ones until they arrive.
+        // Frames in flight are named beside the losses, because they look lost until they arrive.
         let open = numbers::format_count(self.in_flight_or_lost.0);
         if self.in_flight_or_lost.0 == 0 { lost } else { format!("{lost}, {open} are in flight or lost") }
     }
 
-    /// Losses by place, in the order in which a frame passes the places.
-    pub(super) fn loss_places(&self) -> [(&'static str, Option<u64>); 3] {
+    /// Returns the losses in our sender, on the path and in our receiver; `None` where losses were not measured.
+    pub(super) fn losses_by_place(&self) -> [(&'static str, Option<u64>); 3] {
         [
             ("our sender", self.sender),
             ("path or in doubt", self.path_or_in_doubt),
@@ -181,7 +182,7 @@ impl LossFacts {
     }
 }
 
-/// Makes one line of text from another machine, without codes that a terminal would obey.
+/// Makes text from another machine safe to print: one line, without control codes of terminals.
 pub(super) fn make_printable(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
@@ -206,7 +207,7 @@ pub(super) fn format_rate_or_dash(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(|| "–".to_owned(), |value| numbers::format_short(value, unit))
 }
 
-/// Formats bytes per second as bits of layer 2.
+/// Formats a rate in bytes per second (of layer 2) as bit/s; a dash if it is not known.
 pub(super) fn format_bit_rate_or_dash(bytes: Option<f64>) -> String {
     format_rate_or_dash(bytes.map(|bytes| bytes * 8.0), "bit/s")
 }

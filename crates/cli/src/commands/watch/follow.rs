@@ -1,5 +1,6 @@
-//! The connection to the server: one thread follows its events and connects again when they end, another one sends
-//! the user's orders. Neither waits for the screen unless the queue of events is full.
+//! The connection to the server. One thread receives the server's events, and connects again after a loss if the
+//! server outlives the run. Another thread sends the user's commands. Neither waits for the screen unless the queue
+//! of events is full.
 
 use super::orders::StreamCommand;
 use super::state::StreamWindow;
@@ -11,24 +12,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
-/// Largest number of events that wait for the screen. With a full queue the follower waits, and the server skips states.
+/// Largest number of events that wait for the screen. If the queue is full, the follower waits, and the server skips
+/// states of the run.
 const MAX_WAITING: usize = 8;
-/// Interval between two checks of the follower for the end and for requests of other rows.
+/// How often the follower checks whether it must end and whether the user wants to see other rows.
 const FOLLOWER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of these check intervals between two attempts to connect.
+/// Wait between two attempts to connect, in [`FOLLOWER_CHECK_INTERVAL`]s.
 const CHECKS_BETWEEN_ATTEMPTS: u32 = 10;
-/// Number of these check intervals that the program waits for the threads at its end.
+/// How long the program waits at its end for the threads, in [`FOLLOWER_CHECK_INTERVAL`]s.
 const CHECKS_AT_END: u32 = 5;
-/// States per second that a screen requests.
+/// How many states of the run per second the screen requests from the server.
 const SCREEN_STATES_PER_SECOND: u32 = 5;
-/// Largest number of rows that the API returns.
+/// Largest number of rows of streams that the API returns.
 const MAX_API_ROWS: usize = 10_000;
 
 /// An event for the screen.
 #[derive(Debug)]
 pub(super) enum WatchEvent {
     Connected,
-    /// The connection is lost for this reason and will be tried again.
+    /// The connection was lost for this reason; the follower will connect again.
     Lost(String),
     /// The run has ended, and its server with it.
     Ended,
@@ -39,16 +41,16 @@ pub(super) enum WatchEvent {
     },
 }
 
-/// Lifetime of the server.
+/// Whether the server outlives the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerLifetime {
-    /// The server is `packetrig serve`, which outlives runs: a lost connection is tried again.
+    /// The server is `packetrig serve`, which outlives runs: after a lost connection the follower connects again.
     BeyondRun,
     /// The server belongs to the run of one command and ends with it.
     OfRun,
 }
 
-/// The events that are requested.
+/// Which events are requested from the server: the rows of streams, the states per second, and the past rates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EventRequest {
     window: StreamWindow,
@@ -61,12 +63,12 @@ impl EventRequest {
         Self { window, rate: SCREEN_STATES_PER_SECOND, has_history: true }
     }
 
-    /// Totals alone, once a second.
+    /// Requests the totals without rows of streams, once a second.
     pub(super) fn totals_only() -> Self {
         Self { window: StreamWindow::default(), rate: 1, has_history: false }
     }
 
-    /// All rows, once a second.
+    /// Requests the first [`MAX_API_ROWS`] rows of streams, once a second, and the past rates.
     pub(super) fn all_rows() -> Self {
         let window = StreamWindow { rows: MAX_API_ROWS, ..StreamWindow::default() };
         Self { window, rate: 1, has_history: true }
@@ -82,7 +84,7 @@ impl EventRequest {
     }
 }
 
-/// The connection to a server.
+/// The connection to a server, for the screen: its events, the commands to send, and the threads that do both.
 #[derive(Debug)]
 pub(super) struct ServerLink {
     events: Option<Receiver<Result<WatchEvent, ClientError>>>,
@@ -108,13 +110,13 @@ impl ServerLink {
         };
         let threads = vec![
             spawn(move || follower.follow_run_until_end()),
-            spawn(move || deliver_orders(&client, &order_receiver, &event_sender)),
+            spawn(move || send_stream_commands(&client, &order_receiver, &event_sender)),
         ];
         Self { events: Some(events), orders: Some(orders), request, is_ending, threads }
     }
 
-    /// Waits at most `timeout` for the next event. Fails after an error that a new connection cannot mend, and if it is called
-    /// again after [`WatchEvent::Ended`].
+    /// Waits at most `timeout` for the next event; `None` if none came. Fails after an error that a new connection
+    /// cannot fix, and if it is called again after [`WatchEvent::Ended`].
     pub(super) fn next_event(&self, timeout: Duration) -> Result<Option<WatchEvent>, ClientError> {
         let Some(events) = &self.events else { return Ok(None) };
         match events.recv_timeout(timeout) {
@@ -123,7 +125,7 @@ impl ServerLink {
             Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
                 // A thread may have sent its last event after the wait.
                 let last = events.try_recv().unwrap_or_else(|_| {
-                    // A panic, which `drop` passes on.
+                    // The thread has panicked; `drop` passes the panic on.
                     let why = "a thread of the viewer has ended; this is a bug in packetrig";
                     Err(ClientError::Options(why.to_owned()))
                 });
@@ -133,14 +135,14 @@ impl ServerLink {
         }
     }
 
-    pub(super) fn send_order(&self, order: StreamCommand) {
+    pub(super) fn queue_stream_command(&self, order: StreamCommand) {
         if let Some(orders) = &self.orders {
-            // Fails only if the thread has panicked, which `drop` passes on.
+            // Sending fails only if the thread has panicked; `drop` passes the panic on.
             drop(orders.send(order));
         }
     }
 
-    /// Asks for these rows from now on.
+    /// Makes the follower request the rows of `window` from now on.
     pub(super) fn request_rows(&self, window: StreamWindow) {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).window = window;
     }
@@ -149,9 +151,10 @@ impl ServerLink {
 impl Drop for ServerLink {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Release);
-        // Threads that wait at their queues see that the other end is closed.
+        // Closing the queues wakes the threads that wait at them.
         drop((self.events.take(), self.orders.take()));
-        // A thread may wait for a server that does not answer. It holds only a connection, and the user wants to leave now.
+        // A thread that still waits for a silent server is abandoned: it holds only a connection, and the user must
+        // not wait for it.
         for _ in 0..CHECKS_AT_END {
             if self.threads.iter().all(JoinHandle::is_finished) {
                 break;
@@ -168,7 +171,7 @@ impl Drop for ServerLink {
     }
 }
 
-fn deliver_orders(
+fn send_stream_commands(
     client: &ApiClient,
     orders: &Receiver<StreamCommand>,
     events: &SyncSender<Result<WatchEvent, ClientError>>,
@@ -204,7 +207,7 @@ impl RunEventFollower {
                 Err(FollowFailure::Client(error))
                     if error.can_succeed_later() && self.lasts == ServerLifetime::OfRun =>
                 {
-                    // A closed channel means that the screen has ended, too.
+                    // If this fails, the channel is closed: the screen has ended, too.
                     drop(self.events.send(Ok(WatchEvent::Ended)));
                     return;
                 }
@@ -212,7 +215,7 @@ impl RunEventFollower {
                     if self.events.send(Ok(WatchEvent::Lost(error.to_string()))).is_err() {
                         return;
                     }
-                    // The curve has a gap after a loss, which the server's history fills.
+                    // A lost connection leaves a gap in the curve; the server's history fills the gap.
                     needs_history = request.has_history;
                     self.wait_before_retry();
                 }
@@ -224,7 +227,8 @@ impl RunEventFollower {
         }
     }
 
-    /// Passes events on until other rows are requested. Once the history has come, `needs_history` is false.
+    /// Passes events to the screen until the screen requests other rows or closes. Sets `needs_history` to false when
+    /// the history has come.
     fn follow_events(&self, request: &EventRequest, needs_history: &mut bool) -> Result<(), FollowFailure> {
         let mut stream = self.client.follow_events(&request.request_path(*needs_history))?;
         self.send_to_screen(WatchEvent::Connected)?;

@@ -1,4 +1,4 @@
-//! The table of keys. The legend and the help page are made from it, so they cannot be wrong.
+//! The table of keys. The legend and the help page are made from the table, so they always list the real keys.
 
 use super::orders::{OrderedChange, StreamCommand};
 use super::state::{EntryKind, SelectedPane, WatchState};
@@ -6,14 +6,14 @@ use ratatui::crossterm::event::KeyCode;
 
 /// Rows that a page key moves.
 const PAGE_KEY_ROWS: isize = 10;
-/// Percent of the rate after one step up and one step down: ten steps up and ten steps down almost restore the rate.
+/// New rate in percent of the old one, after one step up and one step down. One step down almost undoes one step up.
 const RATE_UP_PERCENT: u64 = 110;
 const RATE_DOWN_PERCENT: u64 = 91;
 
-/// Stands for Ctrl-C, which quits in every mode.
+/// The code that stands for Ctrl-C, which always quits, also while text is entered.
 pub(super) const INTERRUPT_KEY: KeyCode = KeyCode::Null;
 
-/// A key and its action.
+/// A key of the keyboard, or several with the same action; the action; and the texts about it.
 pub(super) struct KeyHandler {
     codes: &'static [KeyCode],
     /// Name of the key in the legend.
@@ -30,7 +30,7 @@ enum KeyAction {
 }
 
 impl KeyHandler {
-    /// Returns true if the key changes the run.
+    /// Returns true if the key changes the run, or chooses which streams such keys act on.
     pub(super) const fn changes_run(&self) -> bool {
         matches!(self.action, KeyAction::Order(_))
     }
@@ -42,33 +42,45 @@ pub(super) const KEY_HANDLERS: &[KeyHandler] = &[
     view_key(&[KeyCode::Char('?')], "?", "help", "this page; any key closes it", |state| {
         state.is_helping = true;
     }),
-    order_key(&[KeyCode::Char('t')], "t", "start", "start to transmit, from the first frame", |state| {
+    control_key(&[KeyCode::Char('t')], "t", "start", "start to transmit, from the first frame", |state| {
         state.make_stream_command(OrderedChange::Start)
     }),
-    order_key(&[KeyCode::Char('x')], "x", "stop", "stop", |state| {
+    control_key(&[KeyCode::Char('x')], "x", "stop", "stop transmitting", |state| {
         state.make_stream_command(OrderedChange::Stop)
     }),
-    order_key(&[KeyCode::Char('p')], "p", "pause", "pause", |state| {
+    control_key(&[KeyCode::Char('p')], "p", "pause", "pause transmitting", |state| {
         state.make_stream_command(OrderedChange::Pause)
     }),
-    order_key(&[KeyCode::Char('r')], "r", "resume", "resume; a stopped stream starts", |state| {
+    control_key(&[KeyCode::Char('r')], "r", "resume", "resume; a stopped stream starts", |state| {
         state.make_stream_command(OrderedChange::Resume)
     }),
     // `=` is the key of `+` without Shift on many keyboards.
-    order_key(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", "faster", "rate up by 10 %", |state| {
+    control_key(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", "faster", "rate up by 10 %", |state| {
         state.make_stream_command(OrderedChange::Percent(RATE_UP_PERCENT))
     }),
-    order_key(&[KeyCode::Char('-')], "-", "slower", "rate down by 9 %", |state| {
+    control_key(&[KeyCode::Char('-')], "-", "slower", "rate down by 9 %", |state| {
         state.make_stream_command(OrderedChange::Percent(RATE_DOWN_PERCENT))
     }),
-    order_key(&[KeyCode::Char('e')], "e", "rate", "enter a rate, such as 2kpps, 10Mbit/s or 50%", |state| {
-        state.begin_entry(EntryKind::Rate);
-        None
-    }),
-    order_key(&[KeyCode::Char('a')], "a", "one/all", "keys act on the selected stream, or on all", |state| {
-        state.acts_on_all = !state.acts_on_all;
-        None
-    }),
+    control_key(
+        &[KeyCode::Char('e')],
+        "e",
+        "rate",
+        "enter a rate, such as 2kpps, 10Mbit/s or 50%",
+        |state| {
+            state.begin_entry(EntryKind::Rate);
+            None
+        },
+    ),
+    control_key(
+        &[KeyCode::Char('a')],
+        "a",
+        "one/all",
+        "keys act on the selected stream, or on all",
+        |state| {
+            state.acts_on_all = !state.acts_on_all;
+            None
+        },
+    ),
     view_key(
         &[KeyCode::Char(' ')],
         "space",
@@ -89,7 +101,7 @@ pub(super) const KEY_HANDLERS: &[KeyHandler] = &[
     view_key(&[KeyCode::Char('S')], "S", "", "reverse the order", |state| {
         state.is_reversed = !state.is_reversed;
     }),
-    view_key(&[KeyCode::Tab], "Tab", "ports", "streams or ports", |state| {
+    view_key(&[KeyCode::Tab], "Tab", "ports", "switch between streams and ports", |state| {
         state.pane =
             if state.pane == SelectedPane::Streams { SelectedPane::Ports } else { SelectedPane::Streams };
     }),
@@ -118,8 +130,8 @@ const fn view_key(
     KeyHandler { codes, key, word, explanation, action: KeyAction::Look(act) }
 }
 
-/// Makes a key that changes the run.
-const fn order_key(
+/// Makes a key that changes the run, or prepares a change. Viewers without the right to control cannot use it.
+const fn control_key(
     codes: &'static [KeyCode],
     key: &'static str,
     word: &'static str,
@@ -129,13 +141,13 @@ const fn order_key(
     KeyHandler { codes, key, word, explanation, action: KeyAction::Order(act) }
 }
 
-/// Handles a key. While text is entered, the keys are its letters.
+/// Handles a key. Returns the command for the server if the key makes one. While the user enters text, keys add to it.
 pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamCommand> {
     if code == INTERRUPT_KEY {
         state.has_ended = true;
         return None;
     }
-    // Any key closes the page and does nothing else: a reader of the help must not stop a stream by accident.
+    // Any key closes the help page and does nothing else: its reader must not stop a stream by accident.
     if state.is_helping {
         state.is_helping = false;
         return None;
@@ -145,7 +157,7 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamComm
     }
     // Keys that are not in the table do nothing: a slip must not change a run.
     let handler = KEY_HANDLERS.iter().find(|handler| handler.codes.contains(&code))?;
-    // The message belongs to the last key: the user must not mistake it for the answer to this key.
+    // The message is about the previous key: the user must not mistake it for the answer to this key.
     state.message.clear();
     match handler.action {
         KeyAction::Look(act) => {

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Interval between two checks for signals.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Prints a line for each state.
+/// Prints a line for each state of the run, unless the line is the same as the line before.
 pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Result<(), Error> {
     let mut last = String::new();
     print_events(link, output, |event, output| match event {
@@ -23,7 +23,7 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
             // An unreadable state is left out: the next state comes within a second.
             let Ok(facts) = serde_json::from_value::<LiveFacts>(event.data) else { return };
             let line = facts.run.as_ref().map_or_else(|| "no configuration".to_owned(), format_run_line);
-            // A paused run repeats its state, and a log of it should stay short.
+            // A paused run repeats its state. The repetitions are left out, so that a log stays short.
             if line != last {
                 output.write_line(&line);
                 last = line;
@@ -36,7 +36,7 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
     })
 }
 
-/// Prints each event of the server, and a lost connection as an event of our own.
+/// Prints each event of the server as JSON. packetrig adds the event `connection_lost`, which no server sends.
 pub(super) fn print_json(link: &ServerLink, output: &mut CommandOutput) -> Result<(), Error> {
     print_events(link, output, |event, output| match event {
         WatchEvent::Server(event) => output.write_line(json!({ "event": event.name, "data": event.data })),
@@ -65,12 +65,12 @@ fn print_events(
     Ok(())
 }
 
-/// A state of the run in one line.
+/// Formats a state of the run as one line.
 pub(super) fn format_run_line(run: &RunFacts) -> String {
     let totals = &run.totals;
     let places: Vec<String> = run
         .losses
-        .loss_places()
+        .losses_by_place()
         .iter()
         .map(|(place, count)| format!("{place} {}", count_or_unmeasured(*count)))
         .collect();

@@ -1,9 +1,9 @@
-//! Orders to the server that keys can give.
+//! Commands to the server that keys make: start, stop, pause, resume, and new rates of streams.
 
 use super::facts::make_printable;
 use serde_json::{Value, json};
 
-/// A change of some streams; of all if none is named.
+/// A change of the named streams; no names mean all streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StreamCommand {
     pub(super) change: OrderedChange,
@@ -42,12 +42,12 @@ impl StreamCommand {
             OrderedChange::Percent(percent) => ("percent", (*percent).into()),
             OrderedChange::Rate(rate) => ("rate", rate.clone().into()),
         };
-        // The server takes exactly one of these members.
+        // The server accepts exactly one of `change`, `percent` and `rate`.
         body[member] = value;
         body
     }
 
-    /// Describes the order, for the line of messages.
+    /// Describes the command, for the line of messages.
     pub(super) fn description(&self) -> String {
         let streams = match self.streams.as_slice() {
             [] => "all streams".to_owned(),

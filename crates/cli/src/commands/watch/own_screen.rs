@@ -1,4 +1,4 @@
-//! The screen of `packetrig watch` for the run or test of this process: `packetrig run --watch`.
+//! The screen of `packetrig watch` for the run or test of this process, as in `packetrig run --watch`.
 
 use super::follow::ServerLifetime;
 use super::{has_screen, show_screen};
@@ -19,15 +19,18 @@ pub(crate) struct ScreenThread {
 }
 
 impl ScreenThread {
-    /// Returns an error if no screen can be shown. Called before the run, so that the run does not fail because of it.
+    /// Returns an error if the terminal cannot show a screen. Called before a run, so that a run does not fail for it.
     pub(crate) fn check_terminal() -> Result<(), Error> {
         if has_screen() {
             return Ok(());
         }
-        Err(Error::Usage("--watch needs a terminal; `packetrig watch --lines` prints lines".into()))
+        Err(Error::Usage(
+            "--watch needs a terminal; `packetrig watch --lines` shows a run in progress as lines".into(),
+        ))
     }
 
-    /// Opens the screen for the server of this process at this address. `what` names the work of the command.
+    /// Opens the screen, which follows the server of this process at `address`; `None` means that this server could not
+    /// start. `what` is the word for the work in messages, such as `run` or `test`.
     pub(crate) fn open(address: Option<SocketAddr>, what: &'static str) -> Result<Self, Error> {
         let nowhere = || {
             Error::Usage(
@@ -54,7 +57,7 @@ impl ScreenThread {
         Ok(Self { is_over, thread })
     }
 
-    /// Ends the screen, if the user has not ended it.
+    /// Closes the screen, if the user has not closed it. Returns the error of the screen, if it failed.
     pub(crate) fn close(self) -> Result<(), Error> {
         self.is_over.store(true, Ordering::Release);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -1,4 +1,4 @@
-//! Rates of all streams over time, one point each second at most.
+//! Total rates of all streams over time, for the sparklines of the screen.
 
 use super::facts::{FrameCount, RunFacts};
 use serde::Deserialize;
@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 
 /// Largest number of points that are kept: more than the widest terminal has columns.
 const MAX_POINTS: usize = 600;
-const POINT_MS: u64 = 1000;
+/// Shortest time between two points that are added from states.
+const MIN_POINT_INTERVAL_MS: u64 = 1000;
 
-/// Sent and received frames per second.
+/// Points with the sent and received frames per second, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateHistory {
     /// Number of the configuration that the points belong to.
@@ -63,9 +64,10 @@ impl RateHistory {
         }
     }
 
-    /// Adds the rates of a state, unless the last point is too recent.
+    /// Adds the rates of a state, unless the last point is less than a second old or a rate is not known.
     pub(super) fn add_rates(&mut self, run: &RunFacts) {
-        let is_due = self.points.back().is_none_or(|last| run.elapsed_ms >= last.elapsed_ms + POINT_MS);
+        let is_due =
+            self.points.back().is_none_or(|last| run.elapsed_ms >= last.elapsed_ms + MIN_POINT_INTERVAL_MS);
         if let (true, Some(sent), Some(received)) =
             (is_due, run.totals.frames_tx_rate, run.totals.frames_rx_rate)
         {
@@ -80,7 +82,7 @@ impl RateHistory {
         self.points.push_back(point);
     }
 
-    /// The last points, the latest last.
+    /// Returns the latest points, at most `most`, oldest first.
     pub(super) fn latest_rate_points(&self, most: usize) -> impl Iterator<Item = &RatePoint> {
         self.points.iter().skip(self.points.len().saturating_sub(most))
     }

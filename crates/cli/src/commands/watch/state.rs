@@ -1,4 +1,4 @@
-//! State of the screen: the latest facts of the server, and the user's choices. Pure: events and keys come as values.
+//! State of the screen: the latest facts of the server, and the user's choices. No I/O: callers pass events and keys.
 
 use super::facts::{LiveFacts, RunFacts, StreamRow, make_printable};
 use super::follow::WatchEvent;
@@ -11,14 +11,14 @@ use packetrig_units::Rate;
 use ratatui::crossterm::event::KeyCode;
 use std::iter;
 
-/// Number of rows that are requested around the selected one. The first row is a multiple of `ROW_STEP`, so that most
-/// moves of the selection request nothing new.
+/// Number of rows that are requested around the selected one. The first requested row is a multiple of `WINDOW_STEP_ROWS`, so
+/// most moves of the selection request nothing new.
 const REQUESTED_ROWS: usize = 300;
-const ROW_STEP: usize = 100;
-/// Longest text that can be entered.
+const WINDOW_STEP_ROWS: usize = 100;
+/// Longest text that the user can enter, in characters.
 const MAX_TEXT: usize = 60;
 
-/// The rows of streams that the server sends.
+/// Which rows of streams the server shall send: sort column, filter, first row and number of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamWindow {
     pub(super) sort: String,
@@ -38,7 +38,7 @@ pub(super) enum SelectedPane {
 pub(super) enum ServerConnection {
     Connecting,
     Connected,
-    /// Lost for this reason. The connection is tried again.
+    /// The connection was lost for this reason, and the follower tries to connect again.
     Lost(String),
 }
 
@@ -46,7 +46,7 @@ pub(super) enum ServerConnection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamControl {
     Allowed,
-    /// The token permits only looking.
+    /// The token permits only viewing.
     ViewerToken,
     /// The run is that of a command such as `packetrig run`, and nothing can change it.
     PlainRun,
@@ -58,7 +58,7 @@ impl StreamControl {
         match self {
             Self::Allowed => None,
             Self::ViewerToken => {
-                Some("this token permits only viewing; give the server's other token with --token-file")
+                Some("this token permits only viewing; changes need the token of `serve --token-file`")
             }
             Self::PlainRun => Some("keys cannot change this run; runs of `packetrig serve` can be changed"),
         }
@@ -78,7 +78,7 @@ pub(super) enum EntryKind {
     Rate,
 }
 
-/// An order of streams that a key offers.
+/// A sort order of the stream table; the key `s` switches to the next one.
 #[derive(Clone, Copy, Debug)]
 struct StreamOrdering {
     /// Column of the API; empty for the order of the configuration.
@@ -91,7 +91,7 @@ impl StreamOrdering {
     const CONFIGURATION: Self = Self { column: "", largest_first: false, name: "configuration" };
 }
 
-/// The orders, in the sequence in which the key shows them.
+/// All sort orders, in the sequence in which the key `s` goes through them.
 fn stream_orderings() -> impl Iterator<Item = StreamOrdering> {
     let of_columns = STREAM_COLUMNS.iter().filter_map(|column| {
         let name = column.watch?.order?;
@@ -100,7 +100,7 @@ fn stream_orderings() -> impl Iterator<Item = StreamOrdering> {
     iter::once(StreamOrdering::CONFIGURATION).chain(of_columns)
 }
 
-/// Facts and rates that the server reported up to one moment.
+/// The latest facts that the server had reported at one moment, and the rates up to then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WatchSnapshot {
     pub(super) facts: LiveFacts,
@@ -119,15 +119,15 @@ pub(super) struct WatchState {
     sort: usize,
     pub(super) is_reversed: bool,
     pub(super) filter: String,
-    /// Position of the selected stream after sorting and filtering, and its name once it is known.
+    /// Position of the selected stream after sorting and filtering, and its name once the server has sent its row.
     selected: usize,
     selected_name: Option<String>,
-    /// First port that is shown.
+    /// Index of the first port that is shown.
     pub(super) first_port: usize,
     pub(super) acts_on_all: bool,
     pub(super) entry: Option<TypedTextEntry>,
     pub(super) is_helping: bool,
-    /// The result of the last key.
+    /// Text of the line of messages, usually the result of the last key.
     pub(super) message: String,
     pub(super) has_ended: bool,
 }
@@ -181,18 +181,18 @@ impl WatchState {
         stream_orderings().nth(self.sort).unwrap_or(StreamOrdering::CONFIGURATION)
     }
 
-    /// Name of the sorted column, and true if its largest value comes first.
+    /// Returns the name of the column that the table is sorted by, and true if its largest value comes first.
     pub(super) fn sort_column(&self) -> (&'static str, bool) {
         let StreamOrdering { column, largest_first, .. } = self.sort_order();
         (column, largest_first != self.is_reversed)
     }
 
-    /// Rows to request from the server.
+    /// Returns which rows to request from the server: those around the selected stream.
     pub(super) fn stream_window(&self) -> StreamWindow {
         let (column, is_descending) = self.sort_column();
         let sign = if is_descending && !column.is_empty() { "-" } else { "" };
         // The window starts one step before the selection, so that a page around it lies within the requested rows.
-        let from = (self.selected / ROW_STEP).saturating_sub(1) * ROW_STEP;
+        let from = (self.selected / WINDOW_STEP_ROWS).saturating_sub(1) * WINDOW_STEP_ROWS;
         StreamWindow {
             sort: format!("{sign}{column}"),
             filter: self.filter.clone(),
@@ -216,7 +216,7 @@ impl WatchState {
         }
     }
 
-    /// Shows this in the line of messages.
+    /// Shows `text` in the line of messages.
     pub(super) fn set_message(&mut self, text: impl Into<String>) {
         self.message = text.into();
     }
@@ -241,11 +241,10 @@ impl WatchState {
             // Streams of another configuration may have the same names.
             self.selected_name = None;
         }
-        // The server sends a history only to a connection that requested it. Another configuration brings none, so the
-        // curves of the last run are removed here.
+        // The server sends no history when its configuration changes, so the old rates are removed here.
         self.latest.rates.clear_if_other_configuration(facts.configuration);
-        // This also happens while the view is frozen: a view that continues shows the present, and orders
-        // need the latest configuration.
+        // The latest facts are replaced also while the view is frozen: a view that continues shows the present, and
+        // commands need the latest configuration.
         self.latest.facts = facts;
         if let Some(run) = &self.latest.facts.run {
             self.latest.rates.add_rates(run);
@@ -253,8 +252,8 @@ impl WatchState {
         self.keep_selection_at_stream();
     }
 
-    /// Keeps the selection at its stream when rows move. If the stream is no longer among the rows, the one under the highlight is
-    /// selected: keys act only on the highlighted stream.
+    /// Keeps the selection at its stream when rows move. If the stream is no longer among the rows, selects the stream
+    /// that is now highlighted: keys act only on the highlighted stream.
     fn keep_selection_at_stream(&mut self) {
         let streams = self.shown_run().map(|run| &run.streams);
         let place = streams
@@ -301,14 +300,14 @@ impl WatchState {
         self.entry = Some(TypedTextEntry { kind, text });
     }
 
-    /// Makes the order for the streams that keys act on; `None`, with a message, if there is no such stream.
+    /// Makes the command for the streams that keys act on. Without such a stream, sets a message and returns `None`.
     pub(super) fn make_stream_command(&mut self, change: OrderedChange) -> Option<StreamCommand> {
         if self.latest.facts.run.is_none() {
             self.set_message("there is no configuration, so there are no streams");
             return None;
         }
         let streams = match (self.acts_on_all, &self.selected_name) {
-            // An empty list means all streams in the API.
+            // In the API, an empty list means all streams.
             (true, _) => Vec::new(),
             (false, Some(name)) => vec![name.clone()],
             (false, None) => {
@@ -330,7 +329,7 @@ impl WatchState {
         }
     }
 
-    /// Handles a key while text is entered.
+    /// Handles a key while the user enters a text. Enter may return a command; Escape drops the text.
     pub(super) fn on_entry_key(&mut self, code: KeyCode) -> Option<StreamCommand> {
         let entry = self.entry.as_mut()?;
         match code {

@@ -1,12 +1,12 @@
-//! The terminal: enters the alternate screen, draws states, reads keys, and restores the terminal at the end, also
-//! after a panic.
+//! The terminal: enters the alternate screen, draws states, reads keys, and restores the terminal at the end,
+//! also after a panic.
 
 use super::draw::{Theme, draw_screen};
 use super::follow::ServerLink;
 use super::keys::{INTERRUPT_KEY, on_key};
 use super::state::WatchState;
 use crate::error::Error;
-use packetrig_sys::terminal::is_hung_up;
+use packetrig_sys::terminal::is_terminal_hung_up;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -30,7 +30,7 @@ const MAX_AT_ONCE: usize = 64;
 /// True while the terminal shows our screen. A process has one terminal, hence a static.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Shows the run until the user, a signal or the end of the terminal ends it.
+/// Shows the run until the user quits, the run's server ends, `is_over` returns true or the terminal hangs up.
 pub(super) fn show_in_terminal(
     link: &ServerLink,
     state: &mut WatchState,
@@ -58,33 +58,33 @@ fn show_until_end(
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let keys = KeyReader::start_thread();
-    while !state.has_ended && !is_over() && !is_hung_up(stdin()) {
+    while !state.has_ended && !is_over() && !is_terminal_hung_up(stdin()) {
         for _ in 0..MAX_AT_ONCE {
             let Some(event) = link.next_event(Duration::ZERO)? else { break };
             state.on_event(event);
-            // Nothing follows the end: the thread that follows the run has ended, too.
+            // No event follows the end of the run: the thread that receives the events has ended, too.
             if state.has_ended {
                 break;
             }
         }
         match terminal.draw(|frame| draw_screen(frame, state, theme)) {
             // The terminal hung up while it was drawn.
-            Err(_) if is_hung_up(stdin()) => return Ok(()),
+            Err(_) if is_terminal_hung_up(stdin()) => return Ok(()),
             drawn => drawn.map_err(terminal_failure)?,
         };
         keys.handle_keys(link, state).map_err(terminal_failure)?;
-        // This comes after the keys, so that a move of the selection is requested in the same pass.
+        // The request follows the keys, so that rows for a moved selection are requested in the same pass.
         link.request_rows(state.stream_window());
     }
     Ok(())
 }
 
-/// Reads keys on its own thread. crossterm continues to read when the terminal has hung up, and checks for no signal: the thread that
-/// draws must not wait there.
+/// Reads keys on its own thread. A read of crossterm returns neither when the terminal hangs up nor at a signal, so the
+/// thread that draws must not wait in it.
 struct KeyReader(Receiver<io::Result<Event>>);
 
 impl KeyReader {
-    /// The thread holds nothing but the terminal. It ends with the process.
+    /// Starts the thread. It ends with the process, or at the first event after the reader is dropped.
     fn start_thread() -> Self {
         let (sender, events) = sync_channel(MAX_AT_ONCE);
         // The thread is not joined: it waits in a read that nothing interrupts.
@@ -92,7 +92,7 @@ impl KeyReader {
         Self(events)
     }
 
-    /// Handles the keys that come within the period.
+    /// Waits at most [`MAX_REDRAW_INTERVAL`] for a key, then handles it and the keys that already wait behind it.
     fn handle_keys(&self, link: &ServerLink, state: &mut WatchState) -> io::Result<()> {
         let mut timeout = MAX_REDRAW_INTERVAL;
         for _ in 0..MAX_AT_ONCE {
@@ -107,9 +107,10 @@ impl KeyReader {
             };
             if let Event::Key(key) = event
                 && key.kind != KeyEventKind::Release
-                && let Some(order) = on_key(state, translate_key(key))
+                && let Some(code) = translate_key(key)
+                && let Some(order) = on_key(state, code)
             {
-                link.send_order(order);
+                link.queue_stream_command(order);
             }
             timeout = Duration::ZERO;
         }
@@ -130,14 +131,14 @@ fn forward_terminal_events(sender: &SyncSender<io::Result<Event>>) {
     }
 }
 
-/// Translates a key. In raw mode, the terminal makes no signals: Ctrl-C is a key, and quits like `q`.
-fn translate_key(key: KeyEvent) -> KeyCode {
+/// Translates a key. In raw mode the terminal sends no signals: Ctrl-C comes as a key, and quits like `q`.
+fn translate_key(key: KeyEvent) -> Option<KeyCode> {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
-        KeyCode::Char('c') if is_control => INTERRUPT_KEY,
+        KeyCode::Char('c') if is_control => Some(INTERRUPT_KEY),
         // Ctrl with another letter must not act like the letter.
-        KeyCode::Char(_) if is_control => KeyCode::Null,
-        code => code,
+        KeyCode::Char(_) if is_control => None,
+        code => Some(code),
     }
 }
 
@@ -148,7 +149,7 @@ impl ScreenGuard {
     fn enter_screen() -> io::Result<Self> {
         restore_before_panic_messages();
         let guard = Self;
-        // This is set first: if a call below fails, dropping `guard` undoes the calls that succeeded.
+        // The flag is set first: if a call below fails, dropping `guard` undoes the calls that succeeded.
         IS_ENTERED.store(true, Ordering::Release);
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, Hide)?;
@@ -177,4 +178,17 @@ fn restore_before_panic_messages() {
         restore_terminal();
         report(info);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ctrl_c_interrupts() {
+        let pressed = |code, modifiers| translate_key(KeyEvent::new(code, modifiers));
+        assert_eq!(pressed(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(INTERRUPT_KEY));
+        assert_eq!(pressed(KeyCode::Char('x'), KeyModifiers::CONTROL), None);
+        assert_eq!(pressed(KeyCode::Char('x'), KeyModifiers::NONE), Some(KeyCode::Char('x')));
+    }
 }

@@ -13,7 +13,7 @@ pub(super) struct FileCompression {
 }
 
 impl FileCompression {
-    /// `most` is the largest number of bytes in a block.
+    /// Prepares the compression of blocks of at most `most` bytes. Fails if zstd does not know the level.
     pub(super) fn new(level: i32, most: usize) -> io::Result<Self> {
         let mut compressor = Compressor::new(level)?;
         // Readers then detect a damaged block instead of misreading it.

@@ -1,7 +1,7 @@
-//! The disk's end of the queue: a thread that writes blocks, opens the next file and removes the oldest.
+//! The thread at the disk's end of the queue: it writes blocks, opens the next file and removes the oldest.
 //!
-//! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
-//! there on count as lost to the disk. If the disk is full, a [`RecordedFileKeeper`] decides what happens: the write is
+//! A failed write ends a recording: the file is cut to its last complete record, and the frames of this block and of
+//! all later blocks count as lost. If the disk is full, a [`RecordedFileKeeper`] decides what happens: the write is
 //! repeated (the keeper has removed a file), nothing is written until the next file begins, or the recording ends.
 
 use super::compression::FileCompression;
@@ -30,7 +30,7 @@ pub(super) enum DiskCommand {
     Block(DiskBlock),
     /// The current file is complete, as far as the capturing thread knows.
     Ended(Box<RecordedFileFacts>),
-    /// Time has passed: the keeper may check its files.
+    /// The interval between two checks has passed: the keeper shall check its files.
     Look,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct DiskOutcome {
     pub(super) failure: Option<(PathBuf, io::Error)>,
 }
 
-/// The disk's end of the queue.
+/// The two channels between the capturing thread and the disk's thread, as the disk's thread holds them.
 pub(super) struct DiskQueue {
     pub(super) orders: Receiver<DiskCommand>,
     /// Returns written blocks to the capturing thread.
@@ -79,7 +79,7 @@ struct RunningChecksum {
 }
 
 impl RunningChecksum {
-    /// Adds written bytes; the first `whole` of them end with a complete record, if one ends in them.
+    /// Adds written bytes. The last complete record in them ends after `whole` bytes; `None` if no record ends in them.
     fn add_bytes(&mut self, bytes: &[u8], whole: Option<usize>) {
         let Some((complete, begun)) = whole.and_then(|whole| bytes.split_at_checked(whole)) else {
             self.of_all = crc32(self.of_all, bytes);
@@ -196,7 +196,7 @@ impl DiskThread {
             Err(error) if self.may_continue_without_file(&error) => {}
             Err(error) => return Err((path, error)),
         }
-        // The number is never below one: the file that was just opened must survive.
+        // At least one file is kept, because the file that was just opened must survive.
         while self.keep.is_some_and(|keep| self.done.files.len() > keep.max(1)) {
             if let Some(oldest) = self.done.files.pop_front() {
                 self.done.removed += 1;
@@ -208,8 +208,8 @@ impl DiskThread {
         Ok(())
     }
 
-    /// Skips a file after a failure: the capturing thread does not know yet that writing has failed, and its
-    /// frames count as lost.
+    /// Skips a file after a failure. The capturing thread does not know yet that writing has failed; the frames of the
+    /// skipped file count as lost.
     fn skip_file(&mut self, target: RecordTarget) {
         if let RecordTarget::File(path) = target {
             self.unopened = Some(path);
@@ -260,7 +260,7 @@ impl DiskThread {
     }
 
     fn write_block(&mut self, block: DiskBlock) {
-        // A retry writes the whole block again at the same offset, so half a write needs no special case.
+        // A retry writes the whole block again at the same offset, so a partial write needs no special case.
         let mut written = self.try_write_block(&block);
         while let Err(Some((_, error))) = &written
             && self
@@ -281,7 +281,9 @@ impl DiskThread {
                 self.lost += block.frames;
                 self.tally.lost.fetch_add(block.frames, Ordering::Release);
                 match failure {
-                    Some((_, error)) if self.may_continue_without_file(&error) => self.abandon_file(),
+                    Some((_, error)) if self.may_continue_without_file(&error) => {
+                        self.close_file_at_last_record();
+                    }
                     Some(failure) => self.record_failure(failure),
                     None => {}
                 }
@@ -325,7 +327,7 @@ impl DiskThread {
     }
 
     /// Closes the current file at its last complete record.
-    fn abandon_file(&mut self) {
+    fn close_file_at_last_record(&mut self) {
         if let Some((_, file)) = self.file.take() {
             // An error is ignored: the file may then end with half a record, which readers report.
             drop(file.truncate_to(self.whole));
@@ -333,7 +335,7 @@ impl DiskThread {
     }
 
     fn record_failure(&mut self, failure: (PathBuf, io::Error)) {
-        self.abandon_file();
+        self.close_file_at_last_record();
         // The first failure is the cause; later ones follow from it.
         self.done.failure.get_or_insert(failure);
         self.tally.failed.store(true, Ordering::Release);

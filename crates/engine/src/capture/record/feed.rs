@@ -4,7 +4,7 @@
 //! free, [`DiskBlockQueue::reserve_bytes`] returns false and the caller drops the record.
 //!
 //! Invariant: a full block ends at a file offset that is a multiple of [`CAPTURE_BLOCK_BYTES`], so that the next block
-//! can be written directly.
+//! can be written without the page cache.
 
 use super::disk::{DiskCommand, RecordTarget};
 use super::file_keeper::RecordedFileFacts;
@@ -21,7 +21,7 @@ pub(super) const CAPTURE_BLOCK_BYTES: usize = 1 << 20;
 pub(super) struct DiskBlock {
     pub(super) memory: AlignedMemory,
     pub(super) len: usize,
-    /// Number of bytes that may be used.
+    /// Number of bytes of the block that may be used.
     limit: usize,
     /// Offset of the block in the file.
     pub(super) offset: u64,
@@ -69,7 +69,7 @@ impl DiskBlockQueue {
         self.current.as_ref().is_some_and(|block| block.frames > 0)
     }
 
-    /// Takes blocks from the free queue until `blocks` blocks are reserved; returns whether this succeeded.
+    /// Reserves free blocks until `blocks` blocks are reserved. Returns false if too few blocks are free.
     pub(super) fn reserve_blocks(&mut self, blocks: usize) -> bool {
         while self.held.len() < blocks {
             let Ok(block) = self.free.try_recv() else { return false };
@@ -87,7 +87,7 @@ impl DiskBlockQueue {
         self.reserve_blocks(if rest <= next { 1 } else { 2 })
     }
 
-    /// Appends bytes that [`Self::reserve_bytes`] has made room for.
+    /// Appends bytes. The caller has reserved room for them with [`Self::reserve_bytes`].
     pub(super) fn put_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Some(block) = self.current.as_mut() else {
@@ -132,7 +132,7 @@ impl DiskBlockQueue {
         self.position = 0;
     }
 
-    /// Reports that the file is complete.
+    /// Hands the rest of the current file to the disk and reports that the file is complete.
     pub(super) fn end_file(&mut self, part: RecordedFileFacts) {
         self.flush_block();
         self.send_command(DiskCommand::Ended(Box::new(part)));

@@ -1,15 +1,15 @@
-//! Interface to the component that keeps the files of a long recording: it records each complete file and decides what
-//! happens when the disk is full.
+//! Interface to the component that manages the files of a long recording: it records each complete file and decides
+//! what happens when the disk is full.
 //!
-//! All methods are called on the disk's thread: the capturing thread never waits for them.
+//! All methods are called on the thread that writes to the disk: the capturing thread never waits for them.
 
 use crate::capture::numbers::TapNumbers;
 use std::path::PathBuf;
 
 pub trait RecordedFileKeeper: Send {
-    /// Records a complete file.
+    /// Called after each complete file, to record its facts, for example in an index.
     fn on_file_complete(&mut self, part: RecordedFileFacts);
-    /// Decides how recording continues on a full disk.
+    /// Called when the disk is full; decides how the recording continues.
     fn on_disk_full(&mut self) -> FullDiskPolicy;
     /// Checks the stored files. Called about every 5 s while a recording runs, less often if the disk is busy.
     fn check_files(&mut self);
@@ -38,11 +38,12 @@ pub struct RecordedFileFacts {
     pub frame_bytes: u64,
     /// Size of the file on the disk.
     pub size: u64,
-    /// CRC-32 of its bytes as they were handed to the disk.
+    /// CRC-32 of the bytes of the file, as they were handed to the disk.
     pub crc32: u32,
-    /// Begin and end of the file, nanoseconds since 1970.
+    /// Times at which the file was begun and ended, nanoseconds since 1970.
     pub span_ns: (u64, u64),
-    /// Arrival of the first and the last of these frames, nanoseconds since 1970; `None` without frames.
+    /// Arrival of the first and the last frame handed to the disk for this file, nanoseconds since 1970; `None` if no
+    /// frame was handed over.
     pub arrivals_ns: Option<(u64, u64)>,
     /// Frames lost in the kernel's ring since the previous file, as far as known when this one ended.
     pub kernel_dropped: u64,

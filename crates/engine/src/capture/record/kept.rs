@@ -1,4 +1,5 @@
-//! The capturing thread's record for the file keeper: facts about the current file, and the trailer numbers of a tap.
+//! Collects, on the capturing thread, the facts about the current file for the file keeper, and counts the numbers in
+//! the trailers of a tap.
 
 use super::file_keeper::RecordedFileFacts;
 use crate::capture::numbers::{TapNumbers, TrailerCounter};
@@ -26,7 +27,7 @@ pub(super) struct CurrentFileFacts {
 }
 
 impl CurrentFileFacts {
-    /// Starts with the file of this number.
+    /// Starts the facts of file `number`; the trailer counters continue from `known`.
     pub(super) fn new(number: u64, known: TapNumbers, now: MonoTime) -> Self {
         let part = RecordedFileFacts { number, ..RecordedFileFacts::default() };
         Self { part, lost_before: LostFrames::default(), counter: TrailerCounter::new(known), looked: now }
@@ -60,7 +61,7 @@ impl CurrentFileFacts {
         is_due
     }
 
-    /// Ends the current file and starts the record of the next one. `lost` are all losses so far.
+    /// Returns the facts of the current file and starts those of the next one. `lost` are all losses so far.
     pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: LostFrames) -> RecordedFileFacts {
         let next = RecordedFileFacts { number: self.part.number + 1, ..RecordedFileFacts::default() };
         let part = std::mem::replace(&mut self.part, next);

@@ -37,7 +37,7 @@ pub struct CaptureRecorder {
     tally: Arc<DiskCounters>,
     thread: Option<JoinHandle<DiskOutcome>>,
     encoded: Vec<u8>,
-    /// Bytes before the first record of a file.
+    /// Number of bytes before the first record of a file.
     head: u64,
     files: u64,
     begun: MonoTime,
@@ -63,10 +63,10 @@ pub struct DroppedFrames {
 }
 
 /// The part of a frame that is recorded.
-struct KeptBytes<'a> {
+struct RecordedFramePart<'a> {
     bytes: &'a [u8],
     fcs: [u8; FCS_BYTES],
-    /// Recorded bytes of the FCS.
+    /// Number of bytes of the FCS that are recorded.
     fcs_len: usize,
 }
 
@@ -85,7 +85,7 @@ pub struct RecordingOutcome {
     pub removed_frames: u64,
     /// Frames that arrived after the size limit was reached.
     pub beyond_budget: u64,
-    /// Bytes before the first record of each file.
+    /// Number of bytes before the first record of each file.
     pub head: u64,
     /// Frames dropped because the disk was behind and the queue full.
     pub queue_dropped: u64,
@@ -106,8 +106,8 @@ impl CaptureRecorder {
         Self::open_first_file(spec, None, offset, now)
     }
 
-    /// Works like [`Self::start`] with a keeper, which receives a record of each complete file. Reads trailers of a
-    /// tap, continuing from `known`.
+    /// Works like [`Self::start`] with a keeper, which receives the facts of each complete file. Also counts the
+    /// numbers in a tap's trailers, continuing from the counters `known`.
     pub fn start_with_keeper(
         spec: RecordSpec,
         (shelf, known): (Box<dyn RecordedFileKeeper>, TapNumbers),
@@ -125,7 +125,7 @@ impl CaptureRecorder {
         offset: RealtimeOffset,
         now: MonoTime,
     ) -> Result<Self, Error> {
-        // A rotation sets three blocks aside while a fourth is being filled.
+        // A rotation reserves three blocks while a fourth is being filled.
         let blocks = (spec.queue / CAPTURE_BLOCK_BYTES).max(4);
         let (free_in, free) = bounded(blocks);
         // The queue has room for every block, and for the two commands that end a file and open the next one: each
@@ -217,7 +217,7 @@ impl CaptureRecorder {
         }
     }
 
-    /// Begins another file unless the current one is empty. Returns whether it did.
+    /// Begins another file. Returns false if the current file is empty or too few blocks are free; then it continues.
     pub fn rotate_file(&mut self, now: MonoTime) -> bool {
         !self.is_empty && self.start_next_file(now)
     }
@@ -227,8 +227,8 @@ impl CaptureRecorder {
         self.kept.as_ref().map_or([None; 2], CurrentFileFacts::tap_numbers)
     }
 
-    fn cut_to_snap_length<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
-        // Limited also without a snap length: a record must be shorter than a block (`reserve_bytes`).
+    fn cut_to_snap_length<'a>(&self, frame: &RxFrame<'a>) -> RecordedFramePart<'a> {
+        // There is a limit even without a snap length: `reserve_bytes` needs records shorter than a block.
         let most = self
             .spec
             .snap_len
@@ -239,13 +239,13 @@ impl CaptureRecorder {
         // The snap length counts the FCS as part of the frame, so a cut may fall inside it.
         match (most - bytes.len()).min(FCS_BYTES) {
             fcs_len @ 1.. if self.spec.fcs && is_whole => {
-                KeptBytes { bytes, fcs: checksum::compute_fcs(bytes), fcs_len }
+                RecordedFramePart { bytes, fcs: checksum::compute_fcs(bytes), fcs_len }
             }
-            _ => KeptBytes { bytes, fcs: [0; FCS_BYTES], fcs_len: 0 },
+            _ => RecordedFramePart { bytes, fcs: [0; FCS_BYTES], fcs_len: 0 },
         }
     }
 
-    /// Returns whether this record, or one before it, exceeds the size limit.
+    /// Returns whether a record of this length, or an earlier record, exceeds the size limit.
     fn exceeds_size_limit(&mut self, length: usize) -> bool {
         // The statistics that end the file count too; `MAX_FILE_OVERHEAD_BYTES` is a bound for them.
         let end = self.feed.position() + (length + MAX_FILE_OVERHEAD_BYTES) as u64;
@@ -326,7 +326,7 @@ impl CaptureRecorder {
         at.as_nanos().saturating_add_signed(self.offset.offset_ns)
     }
 
-    /// Returns whether a record of this length and time belongs into another file. A file has at least one record.
+    /// Returns whether a record of this length and time belongs in the next file; false while the file has no record.
     fn is_file_full(&self, length: usize, at: MonoTime) -> bool {
         let rotation = self.spec.rotation;
         let end = self.feed.position() + (length + MAX_FILE_OVERHEAD_BYTES) as u64;
@@ -336,7 +336,7 @@ impl CaptureRecorder {
                 || rotation.every.is_some_and(|every| elapsed >= every))
     }
 
-    /// Continues with the next file. Returns `false` if the queue has no free blocks for that now.
+    /// Continues with the next file. Returns `false` if too few blocks are free now; then the current file continues.
     fn start_next_file(&mut self, at: MonoTime) -> bool {
         // The end of this file may need two blocks, because the first may be a short one; the header of the next file
         // needs another.

@@ -21,13 +21,13 @@ pub struct RecordSpec {
     pub filter: String,
     /// Maximum number of bytes to record of each frame.
     pub snap_len: Option<u32>,
-    /// Frames get the FCS that they had on the wire. It is computed, because the kernel does not deliver it.
+    /// Whether frames are written with their FCS, which is computed, because the kernel does not deliver it.
     pub fcs: bool,
     /// Size limit of a file, bytes. No frame is written after the first one that exceeds it.
     pub budget: Option<u64>,
     /// Conditions for beginning another file.
     pub rotation: FileRotation,
-    /// zstd level, applied on the disk's thread. File size limits apply before compression.
+    /// zstd compression level; `None` writes uncompressed files. Size limits apply to the bytes before compression.
     pub zstd: Option<i32>,
     /// Memory of the queue between capture and disk, bytes.
     pub queue: usize,

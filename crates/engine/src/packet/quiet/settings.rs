@@ -5,7 +5,7 @@ use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::kernel;
 use packetrig_sys::netns::NetNs;
 
-/// Settings that decide how quiet an interface is, at one time.
+/// Snapshot of the settings that make an interface quiet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QuietSettings {
     /// Offloads that are on.
@@ -30,13 +30,14 @@ impl QuietSettings {
 }
 
 impl QuietInterface {
-    /// Returns whether its settings are as [`Self::quieten_interface`] left them, and its link was not switched down.
+    /// Returns whether the interface has the settings that [`Self::quieten_interface`] made, and its link
+    /// was not switched down.
     pub(in crate::packet) fn is_unchanged(&self) -> Result<bool, packetrig_sys::Error> {
         let now = QuietSettings::read_settings(&self.netns, &self.link.name, &self.ipv6_key())?;
         Ok(!self.changes.contains(&InterfaceChange::Down) && now == self.quiet)
     }
 
-    /// Removes the caveats about the carrier of an earlier run.
+    /// Removes the caveats that an earlier run added about the carrier.
     pub(in crate::packet) fn forget_carrier_caveats(&mut self) {
         self.caveats.truncate(self.caveats_of_settings);
     }

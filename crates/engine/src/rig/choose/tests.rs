@@ -87,8 +87,8 @@ fn reasons_name_loads_rates_and_obstacles() {
     let calibrated = why(&needs(SLOW), &able(), &limits);
     assert_eq!(
         calibrated,
-        "as calibrated, 2000000 frames/s of 64 B without loss on veth; back end packet reached 300000"
+        "as calibrated, 2000000 frames/s of 64 B without loss (driver veth); back end packet reached 300000 frames/s"
     );
     let refused = why(&needs(SLOW), &no_bpf, &limits);
-    assert!(refused.ends_with("; back end xdp reached 2000000, but no rights"), "{refused}");
+    assert!(refused.ends_with("; back end xdp reached 2000000 frames/s, but no rights"), "{refused}");
 }

@@ -29,10 +29,10 @@ fn plan(ports: &[&str]) -> Plan {
     Plan { ports: ports.iter().map(port).collect(), ..Plan::default() }
 }
 
-fn options(site: RigSite) -> RigOptions {
+fn options(site: PlanPortLocations) -> RigOptions {
     RigOptions {
         engine: None,
-        terms: RunTerms { tag_key: 1, ..RunTerms::default() },
+        terms: SharedRunOptions { tag_key: 1, ..SharedRunOptions::default() },
         confirmed: BTreeSet::new(),
         capture_dir: None,
         site,
@@ -44,13 +44,13 @@ fn options(site: RigSite) -> RigOptions {
 fn part(places: &[Option<&str>]) -> RigOptions {
     let place = |place: Option<&str>| place.map(|text| text.parse().unwrap());
     let permit = Arc::new(NotingOpener("secret"));
-    options(RigSite::PartOfFleet { places: places.iter().copied().map(place).collect(), permit })
+    options(PlanPortLocations::PartOfFleet { places: places.iter().copied().map(place).collect(), permit })
 }
 
 #[test]
 fn local_plan_keeps_its_port_locations() {
     let mut plan = plan(&["a", "b"]);
-    let places = PortAssignment::from_options(&plan, &options(RigSite::EveryPortHere)).unwrap();
+    let places = PortAssignment::from_options(&plan, &options(PlanPortLocations::EveryPortHere)).unwrap();
     places.write_local_locations_into_plan(&mut plan);
     assert!(places.is_local_port(0) && places.is_local_port(1));
     assert_eq!(plan.ports[1].location.interface, "b");

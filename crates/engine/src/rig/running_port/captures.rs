@@ -9,7 +9,7 @@ use packetrig_sys::private_files;
 use packetrig_wire::filter::FrameFilter;
 use std::path::PathBuf;
 
-/// Size limit of a capture, bytes.
+/// Size limit of one capture on disk, in bytes.
 const MAX_CAPTURE_BYTES: u64 = 1 << 30;
 
 /// A capture of the plan, or the one that `capture_all` adds.
@@ -44,7 +44,8 @@ impl RunningPort {
         self.captures.iter().map(|capture| (self.port, capture.clone()))
     }
 
-    /// Creates this port's captures and starts them, except in a steered run. `used` holds the file names taken so far.
+    /// Creates this port's captures and starts them, except in a steered run. `used` lists the file names taken so far;
+    /// the new names are added.
     pub(in crate::rig) fn set_up_captures(
         &mut self,
         plan: &Plan,
@@ -53,7 +54,7 @@ impl RunningPort {
     ) -> Result<(), Error> {
         let planned = plan.captures.iter().filter(|capture| capture.ports.contains(&self.port));
         let mut wanted: Vec<WantedCapture> = planned.map(WantedCapture::from_plan).collect();
-        // A capture of the plan replaces the general one: its filter and limits were chosen.
+        // A capture of the plan replaces the capture of all frames, because the user chose its filter and limits.
         if options.terms.capture_all && wanted.is_empty() && !self.receives.is_empty() {
             wanted.push(WantedCapture::default());
         }
@@ -93,7 +94,7 @@ impl RunningPort {
 
     /// Ends the captures. A capture that cannot be ended does not affect the other results of the run.
     pub(in crate::rig) fn finish_captures(&mut self) -> Vec<(usize, CaptureOutcome)> {
-        // If the port was never armed, the taps are still here; their recorders return when they are dropped.
+        // If the port was never armed, the taps are still here. Their recorders end when the taps are dropped.
         self.taps.clear();
         let stopped = self.captures().map(|(port, capture)| {
             let outcome = capture.stop_capture().unwrap_or_else(|error| capture.failed_outcome(&error));

@@ -2,8 +2,8 @@
 
 use super::{PortHalfState, RunningPort};
 use crate::Error;
-use crate::port::{RingDrain, WorkerClock};
-use crate::rig::account::{PortPart, ReceiverResult, SenderResult};
+use crate::port::{RingDrainTarget, WorkerClock};
+use crate::rig::account::{PortComponent, ReceiverResult, SenderResult};
 use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl, StreamRx, StreamTx};
 use crate::worker::{FinishedWorker, PortWorker};
 use packetrig_stats::counts::DelaySummary;
@@ -19,8 +19,8 @@ const RECEIVE_RING_DRAIN_TIMEOUT: Nanos = Nanos::from_millis(200);
 const LAST_BLOCK_TIMEOUT: Nanos = Nanos::from_millis(2_000);
 
 impl RunningPort {
-    /// Adds the last counts of this port's sender; detects a worker that panicked. Returns the time of the counts,
-    /// unless they are final.
+    /// Adds the counts that this port's sender published last to the sample. Returns their time, or `None` if there are
+    /// none or they are final. Fails if the worker panicked.
     pub(in crate::rig) fn add_sender_counts_to_sample(
         &mut self,
         sample: &mut CountSample,
@@ -42,8 +42,8 @@ impl RunningPort {
         Ok(at)
     }
 
-    /// Adds the latest counts of this port's receiver that are not newer than `by`, or the oldest stored ones; without
-    /// `by`, the latest ones. Detects a worker that panicked.
+    /// Adds to the sample the latest published counts of this port's receiver that are not newer than `by`. If all are
+    /// newer, it adds the oldest; without `by`, the latest. Fails if a worker panicked.
     pub(in crate::rig) fn add_receiver_counts_to_sample(
         &mut self,
         sample: &mut CountSample,
@@ -72,18 +72,18 @@ impl RunningPort {
         Ok(())
     }
 
-    /// Ends the sender. Frames in its ring still leave; unsent frames stay unsent. After an error of its port, its
-    /// counts are returned all the same.
+    /// Ends the sender. Frames in its ring still leave; other frames stay unsent. Returns the counts even after an
+    /// error of the port.
     pub(in crate::rig) fn finish_sender(&mut self, clock: &dyn WorkerClock) -> Result<SenderResult, Error> {
         let mut last_read = TxCounters::default();
         if let Some(worker) = self.tx.worker_mut() {
             let FinishedWorker { work, fault } = worker.quit_and_join()?;
             let (mut tx, counters) = work.into_parts();
             last_read = counters;
-            self.record_fault(PortPart::Sender, fault);
+            self.record_fault(PortComponent::Sender, fault);
             tx.apply_control(StreamControl::Stop);
             let emptied = drain_sender(&mut *tx, clock);
-            self.record_final_error(PortPart::Sender, emptied, clock.now());
+            self.record_final_error(PortComponent::Sender, emptied, clock.now());
             self.tx = PortHalfState::Ended(tx);
         }
         let (tx, has_sent) = match &mut self.tx {
@@ -99,8 +99,8 @@ impl RunningPort {
         let streams = if has_sent { tx.finish_sending() } else { Vec::new() };
         // If this reading failed, the last one is used: the interface may be gone.
         let counters = *read.as_ref().unwrap_or(&last_read);
-        self.record_final_error(PortPart::Sender, read.map(drop), clock.now());
-        let has_failed = self.faults.iter().any(|fault| fault.part == PortPart::Sender);
+        self.record_final_error(PortComponent::Sender, read.map(drop), clock.now());
+        let has_failed = self.faults.iter().any(|fault| fault.part == PortComponent::Sender);
         Ok(SenderResult { streams, counters, record, has_failed })
     }
 
@@ -113,7 +113,7 @@ impl RunningPort {
     }
 
     /// Ends the receiver after counting all frames that arrived. `totals` is the number of frames sent, by stream of
-    /// the plan. After an error of its port, its counts are returned all the same.
+    /// the plan. Returns the counts even after an error of the port.
     pub(in crate::rig) fn finish_receiver(
         &mut self,
         clock: &dyn WorkerClock,
@@ -124,20 +124,20 @@ impl RunningPort {
             let FinishedWorker { work, fault } = worker.quit_and_join()?;
             let (mut rx, counters) = work.into_parts();
             last_read = counters;
-            self.record_fault(PortPart::Receiver, fault);
+            self.record_fault(PortComponent::Receiver, fault);
             let emptied = drain_receiver(&mut *rx, clock);
-            self.record_final_error(PortPart::Receiver, emptied, clock.now());
+            self.record_final_error(PortComponent::Receiver, emptied, clock.now());
             self.rx = PortHalfState::Ended(rx);
         }
         match &mut self.rx {
             PortHalfState::Ended(rx) => {
-                // This comes before `finish_receiving`, which takes the state that adds its own counts.
+                // The counters are read before `finish_receiving`, which consumes the state that holds a part of them.
                 let read = rx.port_counters();
                 let clock_bound = rx.clock_bound();
                 let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();
                 let frames = rx.finish_receiving(&sent);
                 let counters = Some(*read.as_ref().unwrap_or(&last_read));
-                self.record_final_error(PortPart::Receiver, read.map(drop), clock.now());
+                self.record_final_error(PortComponent::Receiver, read.map(drop), clock.now());
                 Ok(ReceiverResult { frames, counters, clock_bound })
             }
             PortHalfState::Unused(rx) => {
@@ -159,12 +159,12 @@ fn drain_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Er
     Ok(())
 }
 
-/// Counts all frames that have arrived, including those in a block that the kernel still fills: a frame left
-/// there would count as lost by the device. The limits are for a device that keeps sending, which would never
-/// let the ring run dry.
+/// Counts all frames that have arrived, including those in a block that the kernel still fills: a frame
+/// left there would count as lost by the device. The limits are for a device that keeps sending, so that
+/// the ring never becomes empty.
 fn drain_receiver(rx: &mut dyn StreamRx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let began = clock.now();
-    let mut rest = RingDrain::default();
+    let mut rest = RingDrainTarget::default();
     loop {
         let is_idle = rx.receive_arrivals(clock.now())? != NextStep::Busy;
         let now = clock.now();

@@ -5,7 +5,7 @@ use crate::stream::StreamSpec;
 use packetrig_plan::Plan;
 use std::sync::Arc;
 
-/// Returns the streams from `first` on that the plan expects only at other ports.
+/// Returns the streams with index `first` and higher that the plan expects only at other ports.
 pub(super) fn streams_expected_elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams
@@ -14,13 +14,13 @@ pub(super) fn streams_expected_elsewhere(plan: &Plan, port: usize, first: usize)
         .collect()
 }
 
-/// Returns the streams from `first` on that a port sends.
+/// Returns the streams with index `first` and higher that a port sends.
 pub(super) fn streams_sent_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams.filter(|(_, stream)| stream.tx == port).map(|(index, _)| index).collect()
 }
 
-/// Returns the streams from `first` on that a port receives.
+/// Returns the streams with index `first` and higher that a port receives.
 pub(super) fn streams_received_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams.filter(|(_, stream)| stream.rx.contains(&port)).map(|(index, _)| index).collect()
@@ -34,7 +34,7 @@ pub(super) fn stream_numbers<'a>(streams: impl Iterator<Item = &'a usize>) -> Ve
     streams.filter_map(|stream| u16::try_from(*stream).ok()).collect()
 }
 
-/// Returns the segments of these streams. `streams` must be sorted.
+/// Returns the segments of these streams. `streams` must be in ascending order.
 pub(super) fn segments_of_streams(
     segments: &[(u16, StreamSegment)],
     streams: &[usize],

@@ -20,7 +20,7 @@ pub(super) struct PortState {
     pub(super) driver_dropped: u64,
 }
 
-/// Result of a check.
+/// Result of one check of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkObservation {
     Present(PortState),
@@ -28,7 +28,7 @@ pub(super) enum LinkObservation {
     Gone,
 }
 
-/// Events of one port.
+/// Turns the states that the checks of one port's interface find into events.
 #[derive(Debug)]
 pub(super) struct EventLog {
     expected: PortState,
@@ -37,13 +37,13 @@ pub(super) struct EventLog {
     /// The event that has not ended yet.
     open: Option<PortEvent>,
     events: Vec<PortEvent>,
-    /// Whether the plan switched the link down and it has not been in order since.
+    /// Whether the plan switched the link down, and no check has found the link in order since.
     is_declared: bool,
 }
 
 impl EventLog {
-    /// `state` is the expected state, except that the port is expected up with a carrier; `now` is the
-    /// time of the request.
+    /// Creates a log for an interface with this `state`, which was requested at `now`. Deviations from `state` become
+    /// events; but the interface is expected to be up and to have a carrier, whatever `state` says.
     pub(super) fn new(state: PortState, now: MonoTime) -> Self {
         Self {
             expected: PortState { is_up: true, has_carrier: true, ..state },
@@ -55,7 +55,8 @@ impl EventLog {
         }
     }
 
-    /// Announces that the plan switches the link: its events are declared until the link is in order again.
+    /// Tells the log that the plan switches the link. After a switch down, link faults count as planned until the link
+    /// is in order again.
     pub(super) fn declare_link_change(&mut self, down: bool) {
         self.is_declared |= down;
     }
@@ -86,7 +87,7 @@ impl EventLog {
         self.last_seen = asked;
     }
 
-    /// Ends the log; an event that is not over has no end.
+    /// Returns all events in the order of their start, and clears the list. An event that is not over has no end time.
     pub(super) fn take_events(&mut self) -> Vec<PortEvent> {
         self.events.extend(self.open.take());
         self.events.sort_by_key(|event| event.from);
@@ -164,7 +165,8 @@ impl EventLog {
     }
 }
 
-/// Combines two kinds of one event: a change by this machine explains a lost carrier.
+/// Combines the kinds of two faults within one event. A change on this machine wins, because it
+/// explains a lost carrier.
 fn combine_event_kinds(before: PortEventKind, now: PortEventKind) -> PortEventKind {
     match (before, now) {
         (PortEventKind::MtuLowered { from, to }, PortEventKind::MtuLowered { to: other, .. }) => {

@@ -55,7 +55,7 @@ proptest! {
     fn runs_hold_every_frame_at_its_time(lanes in prop::collection::vec((any_size(), any_timeline()), 1..4), grant in 1_000u64..5_000_000) {
         let specs: Vec<_> = (0..).zip(lanes).map(|(n, (size, timeline))| spec(n, size, timeline)).collect();
         let start = MonoTime::from_nanos(1_000_000_000);
-        let mut runs = RunPlanner::new(&specs, start);
+        let mut runs = FrameRunPlanner::new(&specs, start);
         let mut next = vec![0u64; specs.len()];
         let mut until = start;
         let mut last = start;

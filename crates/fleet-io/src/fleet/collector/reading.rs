@@ -1,8 +1,9 @@
-//! Chooses the runs whose results a controller reads: its own latest runs, and a few other runs with late results.
+//! Chooses the runs whose results a controller reads: its own latest runs, and a few late runs (other
+//! runs with waiting results).
 //!
-//! A late run is read if the store here has it, if no controller ever began it, or, in a controller that reads all
-//! runs, if it has ended. A run that a running controller reads is not read here. The collector leaves a late run when
-//! no result of it waits, or after [`LATE_RUN_READ_TIME`] if other runs wait to be read.
+//! A late run is read here if this controller's store has it, if no controller ever began it, or, in a controller that
+//! reads all runs, if it has ended. A run that a running controller reads is not read here. The collector leaves a late
+//! run when no result of it waits, or after [`LATE_RUN_READ_TIME`] if other runs wait to be read.
 //!
 //! Invariant: between two checks for deliveries of its own runs, a controller opens at most one late run.
 
@@ -12,7 +13,7 @@ use crate::agent::now;
 use crate::error::ignore_failure;
 use crossbeam_channel::Receiver;
 use packetrig_fleet::controller::RunRecord;
-use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, StoredRecord};
+use packetrig_fleet::fabric::{self, RecordStore, ResultReceiver, StoredRecord};
 use packetrig_fleet::term::{ControllerIdentity, ControllerTermWatch, TermRecord};
 use packetrig_report::RunId;
 use packetrig_units::{MonoTime, Nanos};
@@ -30,7 +31,7 @@ const MAX_RUNS_LOOKED_UP: usize = 256;
 const LATE_RUN_READ_TIME: Nanos = Nanos::from_secs(30);
 /// Interval at which the collector checks for results without a reader.
 const LATE_RUN_CHECK_INTERVAL: Nanos = Nanos::from_secs(5);
-/// Interval while a command waits for the last results, and while the fabric's store is nearly full.
+/// Shorter interval of the same check, while a command waits for the last results or the fabric's store is nearly full.
 const FREQUENT_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 
 /// Sources that show which runs of other controllers may be read here.
@@ -44,18 +45,18 @@ pub(in super::super) struct OtherRuns<R> {
 }
 
 /// State of reading: the runs that should be read, and the runs that are being read.
-pub(super) struct RunReading<I, R> {
+pub(super) struct RunReadingState<I, R> {
     pub(super) incoming: I,
     others: OtherRuns<R>,
     /// Runs of this controller, the latest last.
     wanted: VecDeque<RunId>,
     /// Runs of this controller that are being read.
     read: BTreeSet<RunId>,
-    /// Late runs that are being read, each with the time at which this began.
+    /// Late runs that are being read, each with the time at which its reading began.
     late: BTreeMap<RunId, MonoTime>,
-    /// Late runs that may be read next, in their order.
+    /// Late runs that may be read next; the first one is read first.
     candidates: VecDeque<RunId>,
-    /// The run that was looked up last.
+    /// The last run that the previous check looked up.
     looked_up: Option<RunId>,
     /// Time of the next check for results without a reader.
     look_at: Option<MonoTime>,
@@ -64,7 +65,7 @@ pub(super) struct RunReading<I, R> {
     events: Vec<CollectorEvent>,
 }
 
-impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
+impl<I: ResultReceiver, R: RecordStore> RunReadingState<I, R> {
     pub(super) const fn new(incoming: I, others: OtherRuns<R>, is_drained: Arc<AtomicBool>) -> Self {
         Self {
             incoming,
@@ -85,8 +86,9 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         std::mem::take(&mut self.events)
     }
 
-    /// Begins to read wanted runs that are not read yet; a failure is tried again with the next call.
-    pub(super) fn read_wanted_runs(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
+    /// Begins to read this controller's wanted runs that are not read yet; a failure is tried again with the next call.
+    /// Then looks for late runs if that check is due, or begins to read one late run.
+    pub(super) fn update_run_reading(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
         self.wanted.extend(wanted_runs.try_iter());
         while self.wanted.len() > MAX_OWN_RUNS_READ {
             // A run that is in the list again is still wanted.
@@ -179,7 +181,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         match self.others.records.get_records(&keys) {
             Ok(records) => {
                 for (run, record) in unknown.into_iter().zip(records) {
-                    self.others.sort_unknown_run(run, record.as_ref(), &mut late);
+                    self.others.classify_run_not_in_store(run, record.as_ref(), &mut late);
                 }
             }
             // These runs were not looked up, so the check is incomplete and the collector does not count as drained.
@@ -201,15 +203,18 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
     }
 
-    /// Discards results without a reader: all controllers share the fabric's store, and they must not fill it.
+    /// Discards results without a reader: they must not fill the fabric's store, which all controllers share.
     fn discard_unread_runs(&mut self, runs: &BTreeSet<RunId>) {
         let told = match self.incoming.discard_runs(runs) {
             Ok(0) => return,
             Ok(segments) => format!(
-                "the message server's store for results was nearly full: {segments} segments of runs that no controller reads were \
-                 removed from it; their nodes still have them"
+                "the message server's store for results was nearly full: segments of runs that no controller reads \
+                 were removed from it (number: {segments}); their nodes still have them"
             ),
-            Err(error) => format!("the message server's store for results is nearly full: {error}"),
+            Err(error) => format!(
+                "the message server's store for results is nearly full, and segments of runs that no controller \
+                 reads could not be removed: {error}"
+            ),
         };
         self.events.push(CollectorEvent::Trouble(told));
     }
@@ -217,8 +222,8 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     /// Tries to become the reader of a run, in place of controllers that do not run any more. Returns whether this
     /// controller reads the run now.
     fn try_read_run(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
-        // The fabric names one reader at a time. A new reader may replace one that is certainly dead; if the
-        // reader lives, this attempt ends.
+        // The fabric names one reader at a time. A new reader may replace a reader that is certainly dead; if the
+        // reader is running, this attempt ends.
         let mut gone = BTreeSet::new();
         loop {
             match self.incoming.read_run(run, &gone) {
@@ -249,9 +254,14 @@ struct RunsWithoutReader {
 }
 
 impl<R: RecordStore> OtherRuns<R> {
-    /// Sorts a run that the store does not have. The controller that ends a run reads its results. Results of a run
-    /// that no controller ever began have no owner, and must not fill the message server.
-    fn sort_unknown_run(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut RunsWithoutReader) {
+    /// Sorts a run that this controller's store does not have. Its results are read by the controller that ends it.
+    /// Results of a run that no controller ever began have no owner, and must not fill the message server.
+    fn classify_run_not_in_store(
+        &self,
+        run: &RunId,
+        found: Option<&StoredRecord>,
+        late: &mut RunsWithoutReader,
+    ) {
         // `Some(None)` is an unreadable record: a controller began the run, so the run has an owner.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
         let is_unfinished =

@@ -1,5 +1,5 @@
 use super::*;
-use packetrig_fleet::fabric::{Fabric, ResultOutlet};
+use packetrig_fleet::fabric::{Fabric, ResultSender};
 use packetrig_fleet::local::LocalFabric;
 
 /// Stores everything but some of it.
@@ -100,7 +100,7 @@ fn a_collector_that_was_replaced_tells_of_nothing() {
 /// Can read nothing.
 struct FailingInlet;
 
-impl ResultInlet for FailingInlet {
+impl ResultReceiver for FailingInlet {
     type Token = ();
 
     fn read_run(&mut self, _: &RunId, _: &BTreeSet<String>) -> Result<(), fabric::Error> {

@@ -5,12 +5,13 @@
 use super::{PartKey, ResultStoreState};
 use crate::open_run::OpenRun;
 use packetrig_report::RunId;
-use packetrig_store::{Error, GatheredPart};
+use packetrig_store::{AssembledPart, Error};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl ResultStoreState {
-    /// Completes earlier reports that lacked some of these parts. Returns a sentence, or the error, for each part.
+    /// Completes earlier reports that lacked some of these parts. Returns a sentence for each part that was
+    /// added, or the error.
     pub(super) fn complete_late_reports<'a>(
         &self,
         parts: impl Iterator<Item = &'a PartKey>,
@@ -35,8 +36,9 @@ impl ResultStoreState {
         completed
     }
 
-    /// Completes the report of a run with the results of all missing nodes that have arrived.
-    pub(super) fn complete_all_parts(&self, run: &RunId) -> Result<Vec<String>, Error> {
+    /// Adds to the report of a run the results that were missing and have arrived since. Returns a sentence for
+    /// each of these results.
+    pub(super) fn complete_report_of_run(&self, run: &RunId) -> Result<Vec<String>, Error> {
         let written = self.catalogue.read_open_state(run)?;
         // If the state is unreadable, another version of packetrig wrote it.
         let Some(open) = written.and_then(|written| OpenRun::from_bytes(&written).ok()) else {
@@ -49,8 +51,8 @@ impl ResultStoreState {
         Ok(completed.into_iter().map(|(_, told)| told).collect())
     }
 
-    /// Writes the report of an earlier run again, with those of these parts that were missing and are complete now.
-    /// Returns a sentence for each of them.
+    /// Writes the report of an earlier run again if some of `parts` were missing in it and are complete now. Returns a
+    /// sentence for each part that was added.
     fn complete_report(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
         let mut whole = Vec::new();
         for key in parts {
@@ -68,8 +70,8 @@ impl ResultStoreState {
             if !open.lacks_result_of(key.attempt, &key.node) {
                 continue;
             }
-            let gathered = self.catalogue.gather_late_part(run, key.attempt, &key.node)?;
-            if let Some(GatheredPart { result: Some(result), doubts, .. }) = gathered {
+            let gathered = self.catalogue.assemble_late_part(run, key.attempt, &key.node)?;
+            if let Some(AssembledPart { result: Some(result), doubts, .. }) = gathered {
                 open.add_late_result(&key.node, result, doubts);
                 taken_in.push(key);
             }

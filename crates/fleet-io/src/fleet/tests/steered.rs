@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::RunSession;
-use packetrig_engine::rig::{RigOptions, RigSite, TestRig};
+use packetrig_engine::rig::{PlanPortLocations, RigOptions, TestRig};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_fleet::served::SteeredRun as _;
 use packetrig_plan::PortLocation;
@@ -61,7 +61,7 @@ impl PlaneSource for SimulatedRigs {
             terms: preparation.terms.clone(),
             confirmed: BTreeSet::new(),
             capture_dir: None,
-            site: RigSite::PartOfFleet {
+            site: PlanPortLocations::PartOfFleet {
                 places: preparation.places.iter().map(here).collect(),
                 permit: Arc::new(GenerousPermit),
             },

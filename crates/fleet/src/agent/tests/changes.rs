@@ -27,8 +27,8 @@ fn undo(number: u64) -> NodeCommand {
     step(number, ChangeStep::Undo)
 }
 
-fn streams() -> Vec<HeldStream> {
-    vec![HeldStream { stream: 0, number: 9, index: 3, mac: None }]
+fn streams() -> Vec<StreamResumePoint> {
+    vec![StreamResumePoint { stream: 0, number: 9, index: 3, mac: None }]
 }
 
 /// An agent of a steered run that has begun to receive.
@@ -37,7 +37,7 @@ fn steered() -> AgentMachine {
     let mut agent = AgentMachine::new(Nanos::from_secs(10));
     let preparation = RunPreparation {
         document: DOCUMENT.into(),
-        terms: RunTerms { steered: true, ..RunTerms::default() },
+        terms: SharedRunOptions { steered: true, ..SharedRunOptions::default() },
         ..RunPreparation::default()
     };
     tell(&mut agent, &head, NodeCommand::Prepare(Box::new(preparation)), 0);

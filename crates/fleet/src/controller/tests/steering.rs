@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::ChangeStep;
-use packetrig_plan::HeldStream;
+use packetrig_plan::StreamResumePoint;
 use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 
@@ -23,7 +23,7 @@ fn committed(names: &[&str]) -> ControllerMachine {
         MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") };
     let preparation = RunPreparation {
         document: "p".into(),
-        terms: RunTerms { steered: true, ..RunTerms::default() },
+        terms: SharedRunOptions { steered: true, ..SharedRunOptions::default() },
         ..RunPreparation::default()
     };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
@@ -64,7 +64,7 @@ fn fault(text: &str) -> NodeFault {
 }
 
 fn held(number: u64, stream: usize) -> NodeReply {
-    let held = vec![HeldStream { stream, number: 40, index: 2, mac: None }];
+    let held = vec![StreamResumePoint { stream, number: 40, index: 2, mac: None }];
     NodeReply::Held { number, fault: None, held }
 }
 

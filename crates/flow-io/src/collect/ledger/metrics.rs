@@ -8,7 +8,7 @@ use packetrig_units::exposition::MetricsText;
 use std::cmp::Reverse;
 
 impl CollectLedger {
-    /// The ledger in the text format of Prometheus.
+    /// Formats the ledger as metrics in the text format of Prometheus.
     pub fn prometheus_text(&self) -> String {
         let mut text = MetricsText::with_prefix("packetrig_collect_");
         text.write_metric("messages_total", "Datagrams and messages received.", |samples| {
@@ -23,7 +23,7 @@ impl CollectLedger {
         });
         text.write_metric(
             "socket_dropped_total",
-            "Datagrams that the kernel dropped: receive buffer full, or collector ending.",
+            "Datagrams that the kernel dropped because the receive buffer was full.",
             |samples| {
                 self.intake
                     .iter()
@@ -31,7 +31,7 @@ impl CollectLedger {
             },
         );
         self.write_connection_metrics(&mut text);
-        self.write_bound_metrics(&mut text);
+        self.write_refusal_and_memory_metrics(&mut text);
         self.write_exporter_metrics(&mut text);
         for (name, help, value) in self.handed.named_counts() {
             text.write_metric(&format!("handed_{name}"), help, |samples| samples.add_sample(&[], value));
@@ -42,7 +42,7 @@ impl CollectLedger {
             text.write_metric("wire_packets_total", "Packets that arrived at the meters.", |samples| {
                 samples.add_sample(&[], balance.arrived);
             });
-            text.write_metric("wire_lost_packets", "Packets that were lost, by place.", |samples| {
+            text.write_metric("wire_lost_packets", "Packets in no received record, by place.", |samples| {
                 balance
                     .losses
                     .iter()
@@ -61,15 +61,15 @@ struct ExporterSeries<'a> {
 }
 
 impl<'a> ExporterSeries<'a> {
-    /// Maximum number of exporters with a separate series: a sender that forges addresses must not create any number of
-    /// them.
+    /// Maximum number of exporters with a separate series: a sender that forges addresses must not create an
+    /// unlimited number of series.
     const MAX_EXPORTERS_WITH_SERIES: usize = 256;
 
     fn from_exporters(exporters: &'a [ExporterLedger]) -> Self {
         let mut own: Vec<_> = exporters.iter().collect();
         let mut rest = Vec::new();
         if own.len() > Self::MAX_EXPORTERS_WITH_SERIES {
-            // Connections cannot be forged, so they come first; then the exporters that have sent most.
+            // The address of a connection cannot be forged, so connected exporters come first.
             own.sort_by_key(|one| {
                 let is_connected = one.is_here && one.exporter.source.transport != MessageTransport::Udp;
                 Reverse((is_connected, one.counts.messages))
@@ -87,7 +87,7 @@ impl<'a> ExporterSeries<'a> {
 /// Maximum number of interfaces with a separate series, over all agents.
 const MAX_INTERFACES: usize = 1024;
 
-/// Writes the counters that agents of sFlow have sent of their interfaces.
+/// Writes the interface counters that sFlow agents have sent.
 fn write_interfaces(text: &mut MetricsText, exporters: &[&ExporterLedger]) {
     let interfaces =
         exporters.iter().flat_map(|one| one.interfaces.iter().map(|counters| (&one.exporter, counters)));
@@ -107,7 +107,7 @@ fn write_interfaces(text: &mut MetricsText, exporters: &[&ExporterLedger]) {
             }
         });
     };
-    // The default gives only the names: the values are read from each interface, at the same position.
+    // The default supplies only the names. Each interface has its values at the same positions.
     for (at, (name, _)) in InterfaceCounters::default().named_counts().into_iter().enumerate() {
         let help =
             "Counter of an agent's interface, from its last sFlow sample; wraps at the width of the counter.";
@@ -148,7 +148,7 @@ impl CollectLedger {
     }
 
     fn write_relay_metrics(&self, text: &mut MetricsText) {
-        // Without a relay there are no such metrics. The default gives only the names.
+        // The default supplies only the names. Without a relay, nothing is written.
         let names = RelayCounts::default().named_counts();
         for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.relays.is_empty()) {
             text.write_metric(&format!("relay_{name}"), help, |samples| {
@@ -162,7 +162,7 @@ impl CollectLedger {
     fn write_group_metrics(&self, text: &mut MetricsText) {
         // The header of a metric is written once for all groups, so its name comes from an empty ledger.
         let names = GroupLedger::new(0, &GroupCounts::default()).named_counts();
-        // Without a group, the ledger has no such metrics.
+        // Without a group, these metrics are not written.
         for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.groups.is_empty()) {
             text.write_metric(&format!("group_{name}"), help, |samples| {
                 self.groups.iter().for_each(|group| {
@@ -210,16 +210,16 @@ impl CollectLedger {
         );
     }
 
-    /// Writes the messages that were not read, and the exporters that were forgotten to stay within the bounds of memory.
-    fn write_bound_metrics(&self, text: &mut MetricsText) {
-        text.write_metric("refused_total", "Messages that were not read, by cause.", |samples| {
+    /// Writes the counts of messages that were not decoded and of removed exporters, and the memory in use.
+    fn write_refusal_and_memory_metrics(&self, text: &mut MetricsText) {
+        text.write_metric("refused_total", "Messages that were not decoded, by cause.", |samples| {
             self.refused_by_cause()
                 .iter()
                 .for_each(|(cause, value)| samples.add_sample(&[("cause", cause)], *value));
         });
         text.write_metric(
             "forgotten_exporters_total",
-            "Exporters forgotten to make room for new ones.",
+            "Exporters whose state was removed to make room, by cause.",
             |samples| {
                 self.forgotten_by_cause()
                     .iter()

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// State of a connection, shared by its own thread, the listener's and the decoding one.
+/// State of a connection, shared by the connection's thread, the listener's thread and the decoding thread.
 #[derive(Debug)]
 pub(super) struct PeerState {
     pub(super) address: IpAddr,
     pub(super) stream: TcpStream,
-    /// Records that were decoded from its messages.
+    /// Number of records that were decoded from the connection's messages.
     pub(super) delivered: Arc<DeliveredRecords>,
     opened_ns: u64,
     has_sent: AtomicBool,
@@ -53,8 +53,8 @@ impl PeerState {
 
     /// Reports whether bytes are waiting to be read.
     pub(super) fn has_unread_bytes(&self) -> bool {
-        // A peek would otherwise wait for the read timeout. The connection
-        // ends after this, so the mode may stay.
+        // In blocking mode, a peek would wait for the read timeout. The connection ends after this call, so the
+        // mode is not restored.
         let ready = self.stream.set_nonblocking(true);
         ready.is_ok() && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
     }
@@ -76,36 +76,36 @@ pub(super) struct ExporterPeer {
 
 /// Reasons why a connection is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PeerDenial {
+pub(super) enum ConnectionDenial {
     /// The address has its maximum number of connections, and all are in use.
     AddressFull,
-    /// All connections are in use.
+    /// The listener has its maximum number of connections, and all are in use.
     Full,
 }
 
 /// Makes room for a connection from `address`, if necessary by closing another one.
-pub(super) fn make_connection_room(
+pub(super) fn evict_connection_if_full(
     peers: &[ExporterPeer],
     address: IpAddr,
     shared: &CollectorState,
-) -> Result<(), PeerDenial> {
-    // Evicted connections do not count below, but their threads take a moment to end: this bounds the threads.
+) -> Result<(), ConnectionDenial> {
+    // Evicted connections do not count below, but their threads take a moment to end: this limits their number.
     if peers.len() >= shared.connections.saturating_mul(2) {
-        return Err(PeerDenial::Full);
+        return Err(ConnectionDenial::Full);
     }
     let held: Vec<&PeerState> =
         peers.iter().map(|peer| &*peer.state).filter(|peer| !peer.is_evicted()).collect();
-    let has_share = connections_in_network(&held, address) < shared.connections_per_address();
+    let has_share = count_connections_in_network(&held, address) < shared.connections_per_address();
     if has_share && held.len() < shared.connections {
         return Ok(());
     }
-    // Connections without records are closed first. A connection that delivers is closed only for a network
-    // that has fewer connections.
+    // Connections without records are closed first. A connection that delivers records is closed only for
+    // a network that has fewer connections.
     let victim = find_idle_peer(&held, address, has_share, shared.message_timeout_ns)
         .or_else(|| if has_share { find_peer_of_crowded_network(&held, address) } else { None });
     match victim {
         Some(peer) => peer.evict_connection(),
-        None => return Err(if has_share { PeerDenial::Full } else { PeerDenial::AddressFull }),
+        None => return Err(if has_share { ConnectionDenial::Full } else { ConnectionDenial::AddressFull }),
     }
     Ok(())
 }
@@ -119,7 +119,7 @@ fn find_idle_peer<'a>(
     message_timeout_ns: u64,
 ) -> Option<&'a PeerState> {
     let idle_since_ns = clock::monotonic_ns().saturating_sub(message_timeout_ns);
-    // An address beyond its share can only replace its own connections, so it cannot displace other addresses.
+    // An address with its maximum number of connections can only replace one of its own connections.
     let candidates = held.iter().copied().filter(|peer| {
         let may_go = has_share || sender_network(peer.address) == sender_network(address);
         may_go && (peer.delivered.count() == 0 || peer.idle_since_ns() < idle_since_ns)
@@ -127,23 +127,24 @@ fn find_idle_peer<'a>(
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
-/// Finds a connection of a network that has more connections than the newcomer's network will have. It is used when
-/// all connections deliver records: so every network gets at least one connection, and exporters of different
+/// Finds a connection of a network that has more connections than the newcomer's network will have. Used when all
+/// connections deliver records. Every network gets at least one connection this way, and exporters of different
 /// networks do not displace each other.
 fn find_peer_of_crowded_network<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
-    let own = connections_in_network(held, address) + 1;
-    let candidates = held.iter().copied().filter(|peer| connections_in_network(held, peer.address) > own);
+    let own = count_connections_in_network(held, address) + 1;
+    let candidates =
+        held.iter().copied().filter(|peer| count_connections_in_network(held, peer.address) > own);
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
 /// Orders connections for eviction: first the connections of the network that has most of them, then those that have
 /// sent no whole message, then those with the fewest records, then the longest idle.
 fn eviction_order(held: &[&PeerState], peer: &PeerState) -> (Reverse<usize>, bool, u64, u64) {
-    let count = Reverse(connections_in_network(held, peer.address));
+    let count = Reverse(count_connections_in_network(held, peer.address));
     (count, peer.has_sent_message(), peer.delivered.count(), peer.idle_since_ns())
 }
 
-fn connections_in_network(held: &[&PeerState], address: IpAddr) -> usize {
+fn count_connections_in_network(held: &[&PeerState], address: IpAddr) -> usize {
     let network = sender_network(address);
     held.iter().filter(|peer| sender_network(peer.address) == network).count()
 }
@@ -190,12 +191,15 @@ mod tests {
     #[test]
     fn address_over_share_evicts_its_silent_connection() {
         let peers = [peer(1, false), peer(2, false), peer(2, true)];
-        assert_eq!(make_connection_room(&peers, address(1), &shared()), Ok(()));
+        assert_eq!(evict_connection_if_full(&peers, address(1), &shared()), Ok(()));
         assert!(evicted(&peers).is_empty());
-        assert_eq!(make_connection_room(&peers, address(2), &shared()), Ok(()));
+        assert_eq!(evict_connection_if_full(&peers, address(2), &shared()), Ok(()));
         assert_eq!(evicted(&peers), [1]);
         let busy = [peer(2, true), peer(2, true), peer(1, false)];
-        assert_eq!(make_connection_room(&busy, address(2), &shared()), Err(PeerDenial::AddressFull));
+        assert_eq!(
+            evict_connection_if_full(&busy, address(2), &shared()),
+            Err(ConnectionDenial::AddressFull)
+        );
     }
 
     #[test]
@@ -204,20 +208,20 @@ mod tests {
             [(1, true), (2, false), (3, true), (4, false), (4, false), (5, false), (6, true), (7, true)];
         let mut peers: Vec<ExporterPeer> = senders.map(|(last, has_sent)| peer(last, has_sent)).into();
         for expected in [&[3][..], &[1, 3], &[1, 3, 4]] {
-            assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));
+            assert_eq!(evict_connection_if_full(&peers, address(9), &shared()), Ok(()));
             assert_eq!(evicted(&peers), expected);
             peers.push(peer(10 + u8::try_from(peers.len()).unwrap(), true));
         }
         // One of the silent connections is left.
-        assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));
+        assert_eq!(evict_connection_if_full(&peers, address(9), &shared()), Ok(()));
         peers.push(peer(30, true));
         assert_eq!(
-            make_connection_room(&peers, address(9), &shared()),
-            Err(PeerDenial::Full),
+            evict_connection_if_full(&peers, address(9), &shared()),
+            Err(ConnectionDenial::Full),
             "those that send stay"
         );
         let patient = CollectorState { message_timeout_ns: 0, ..shared() };
-        assert_eq!(make_connection_room(&peers, address(9), &patient), Ok(()));
+        assert_eq!(evict_connection_if_full(&peers, address(9), &patient), Ok(()));
         assert!(peers[0].state.is_evicted(), "the longest silent of those that sent");
     }
 
@@ -228,7 +232,7 @@ mod tests {
             peer.state.mark_message_received();
         }
         peers[0].state.delivered.add_records(1);
-        assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));
+        assert_eq!(evict_connection_if_full(&peers, address(9), &shared()), Ok(()));
         assert_eq!(
             evicted(&peers),
             [1],
@@ -245,12 +249,12 @@ mod tests {
         for peer in &peers[..4] {
             peer.state.delivered.add_records(20);
         }
-        assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));
+        assert_eq!(evict_connection_if_full(&peers, address(9), &shared()), Ok(()));
         assert_eq!(evicted(&peers), [4], "the one with the fewest records");
         peers.push(peer(9, true));
         assert_eq!(
-            make_connection_room(&peers, address(9), &shared()),
-            Err(PeerDenial::Full),
+            evict_connection_if_full(&peers, address(9), &shared()),
+            Err(ConnectionDenial::Full),
             "it has one as others have"
         );
     }
@@ -259,8 +263,8 @@ mod tests {
     fn a_64_of_ipv6_is_one_address() {
         let of = |number: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, number, 0, 0, number]);
         let peers = [peer_at(of(1), true), peer_at(of(2), true)];
-        assert_eq!(make_connection_room(&peers, of(3), &shared()), Err(PeerDenial::AddressFull));
+        assert_eq!(evict_connection_if_full(&peers, of(3), &shared()), Err(ConnectionDenial::AddressFull));
         let elsewhere = IpAddr::from([0x2001, 0xdb8, 0, 2, 0, 0, 0, 1]);
-        assert_eq!(make_connection_room(&peers, elsewhere, &shared()), Ok(()));
+        assert_eq!(evict_connection_if_full(&peers, elsewhere, &shared()), Ok(()));
     }
 }

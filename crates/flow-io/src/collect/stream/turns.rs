@@ -1,7 +1,7 @@
 //! A connection whose reads return regularly, even if bytes arrive all the time.
 //!
-//! TLS keeps reading until it has a whole record or handshake. A peer that sends a byte now and then would thus keep the thread
-//! from ever checking its deadlines.
+//! TLS keeps reading until it has a whole record or handshake. So a peer that sends a byte now and then would keep the
+//! thread from ever checking its deadlines.
 
 use super::peers::PeerState;
 use packetrig_sys::clock;
@@ -33,7 +33,7 @@ impl Read for TimeLimitedStream {
             return Err(ErrorKind::TimedOut.into());
         }
         let read = (&self.peer.stream).read(buffer);
-        // An error also returns to the caller, so it ends the turn just as well: the next read starts a new one.
+        // After an error, the caller checks its deadlines, too. So the next read begins a new turn.
         if read.is_err() {
             self.until_ns = None;
         }

@@ -3,7 +3,7 @@ use crate::BackpressurePolicy;
 use crate::backpressure::OutputQueue;
 use crate::export::accounts::{BatchContent, TargetAccount};
 use crate::export::dispatch::BacklogBatch;
-use crate::export::outbox::{self, BATCH_BYTES, WorkerOutbox};
+use crate::export::outbox::{self, BATCH_BYTES, WorkerExportBuffer};
 use crate::group::GroupStatus;
 use crossbeam_channel::{Receiver, bounded};
 use packetrig_flow::FlowRecord;
@@ -19,7 +19,7 @@ struct GateRig {
     gate: ExportGate,
     handle: GroupRoleHandle,
     dispatcher: Dispatcher,
-    outbox: WorkerOutbox,
+    outbox: WorkerExportBuffer,
     handed: Receiver<BacklogBatch>,
     account: TargetAccount,
 }
@@ -31,7 +31,7 @@ impl GateRig {
 
     fn with(keep_bytes: usize, content: BatchContent) -> Self {
         let handle = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
-        let (queue, inlet) = outbox::open_queue(16 * BATCH_BYTES, &BackpressurePolicy::default());
+        let (queue, inlet) = outbox::open_export_queue(16 * BATCH_BYTES, &BackpressurePolicy::default());
         let (room, handed) = bounded(32);
         let account = inlet.accounts.add_target("target".into(), content);
         let backlogs = vec![OutputQueue::new(room, &inlet.backpressure)];

@@ -39,8 +39,8 @@ impl ActiveTarget {
         let accounts = TargetAccounts::default();
         let account = accounts.add_target("target".into(), BatchContent::Records);
         let transport = open_transport(&options, &options.destinations[0]).unwrap();
-        let written =
-            written_messages_if_needed(&options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
+        let written = make_unconfirmed_store_if_needed(&options)
+            .filter(|_| matches!(transport, TargetTransport::Stream(_)));
         let last_offer = LastOfferTime::no_offer_yet();
         let deadline = SendDeadline {
             last_offer: last_offer.clone(),

@@ -104,7 +104,7 @@ impl TlsCase<'_> {
         let linger = if self.works { LONG_LINGER } else { Nanos::from_millis(1500) };
         let plain = to(&[(format!("tls://localhost:{port}"), IPFIX)]);
         let options = MeterExport { tls: Some(files), linger, ..plain };
-        let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+        let (queue, incoming) = open_export_queue(QUEUE, &BackpressurePolicy::default());
         let exporting = spawn_export(&options, incoming, MeterLedger::default).unwrap();
         let watch = exporting.export_watch();
         let mut outbox = queue.make_outbox();

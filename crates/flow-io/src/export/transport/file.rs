@@ -26,7 +26,7 @@ impl FileSink {
             self.length += message.len() as u64;
             return Ok(());
         };
-        // Cutting fails for a device or a pipe: their readers do not look for the next message either.
+        // A device or a pipe cannot be truncated; what was written to it cannot be taken back.
         drop(self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length))));
         Err(UnsentMessageReason::Refused(error))
     }

@@ -1,7 +1,7 @@
 //! A connection, plain or with TLS, that is made again after it broke: at once, then after increasing pauses.
 //!
-//! Collectors send nothing. The connection is read only to detect that the collector has closed it: a write alone would detect that
-//! one message too late.
+//! Collectors send nothing. The connection is read only to detect that the collector has closed it: a write alone would
+//! detect that one message too late.
 
 use super::super::deadline::SendDeadline;
 use super::super::target::HostPort;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HANDSHAKE_TIMEOUT_NS: u64 = 2_000_000_000;
-/// Time that a collector may take to object to the exporter's certificate.
+/// Time that a collector may take to reject the exporter's certificate.
 const ACCEPTANCE_TIME_NS: u64 = 500_000_000;
 /// Writes and handshakes return at least this often, to check the deadline.
 const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -166,8 +166,8 @@ impl CollectorStream {
         let sent = match &mut self.connection {
             None => return Err(UnsentMessageReason::Gone(ErrorKind::NotConnected.into())),
             Some(connection) => {
-                // A collector that has closed is noticed before the write: the
-                // kernel would still take the message.
+                // The connection is checked before the write, because the kernel would accept a message even after
+                // the collector has closed it.
                 connection.check_connection().and_then(|()| connection.write_message(message, deadline))
             }
         };
@@ -179,7 +179,7 @@ impl CollectorStream {
         })
     }
 
-    /// Takes the reason why the connection has ended, if it has, and gives the connection up.
+    /// If the connection has ended, gives it up and returns the reason.
     pub(super) fn take_end_reason(&mut self) -> Option<io::Error> {
         let ended = self.connection.as_mut()?.check_connection().err()?;
         self.connection = None;
@@ -238,7 +238,7 @@ impl StreamConnection {
         }
     }
 
-    /// Writes the whole message. Gives up at the deadline, which moves while the collector takes data.
+    /// Writes the whole message. Gives up at the deadline, which moves while the collector accepts data.
     fn write_message(&mut self, message: &[u8], deadline: &SendDeadline) -> io::Result<()> {
         let mut rest = message;
         while !rest.is_empty() {
@@ -273,15 +273,16 @@ impl StreamConnection {
     fn close_gracefully(&mut self) {
         if let Self::Encrypted(stream) = self {
             stream.conn.send_close_notify();
-            // Fails only if the collector has gone, as the shutdown below: then there is no connection to close.
+            // The flush and the shutdown below fail only if the collector has closed already.
             drop(stream.flush());
         }
         drop(self.counted_socket().socket.shutdown(Shutdown::Write));
     }
 }
 
-/// Waits for the collector's verdict on this side's certificate. In TLS 1.3 the handshake ends before the collector has checked it; then
-/// it sends session tickets, or an alert. If a collector sends neither, the wait ends after `ACCEPTANCE_TIME_NS`.
+/// Waits until the collector has accepted or rejected the exporter's certificate. In TLS 1.3 the handshake ends before
+/// the collector has checked the certificate; after the check it sends session tickets, or an alert. If a collector
+/// sends neither, the wait ends after `ACCEPTANCE_TIME_NS`.
 fn await_certificate_acceptance(
     stream: &mut StreamOwned<ClientConnection, CountedSocket>,
     limit_ns: u64,

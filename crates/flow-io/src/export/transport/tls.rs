@@ -1,4 +1,4 @@
-//! The client's side of TLS: trusted certificates, and the exporter's own.
+//! The client's side of TLS: trusted certificates, and the exporter's own certificate.
 
 use super::super::target::HostPort;
 use super::super::{Error, TlsFiles};
@@ -16,7 +16,7 @@ pub(super) struct CollectorEncryption {
     pub(super) config: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
     verifier: Arc<CollectorVerifier>,
-    /// The exporter's own certificate, if it shows one.
+    /// File and name of the exporter's own certificate, if it presents one.
     pub(super) own: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl CollectorEncryption {
         Ok(Self { config: Arc::new(config), name, verifier, own })
     }
 
-    /// Takes the reason why the collector's certificate was refused.
+    /// Returns the text of the last refusal of the collector's certificate, and forgets it.
     pub(super) fn take_refusal(&self) -> Option<String> {
         self.verifier.take_refusal()
     }

@@ -1,6 +1,8 @@
-//! Datagrams. A datagram that the kernel refuses is lost, for example after an ICMP "port unreachable" from the collector's machine.
+//! Sends datagrams. A datagram that the kernel refuses is lost, for example after an ICMP "port unreachable"
+//! from the collector's machine.
 //!
-//! After each such gap the templates are sent again: a collector that was started in the meantime has no templates.
+//! After each lost datagram the templates are sent again: a collector that was started in the
+//! meantime has no templates.
 
 use super::super::Error;
 use super::super::target::HostPort;
@@ -42,8 +44,8 @@ impl UdpSender {
         self.socket.send(message).map(|_| ()).map_err(UnsentMessageReason::Refused)
     }
 
-    /// Takes the ICMP error since the last message, such as that nothing listens there. `None` if there was none, or if
-    /// it cannot be read.
+    /// Returns the ICMP error that has arrived since the last call or send, such as "port unreachable", and forgets it.
+    /// `None` if there was no error, or if it cannot be read.
     pub(super) fn take_refusal(&self) -> Option<std::io::Error> {
         self.socket.take_error().ok().flatten()
     }

@@ -9,7 +9,7 @@ use crate::scan::{list_flow_files, scan_records};
 use packetrig_flow::FlowHalf;
 use std::ops::ControlFlow;
 
-const SOURCE: RecordMaker = RecordMaker { exporter: [9; 16], domain: 77 };
+const SOURCE: RecordExporter = RecordExporter { exporter: [9; 16], domain: 77 };
 
 fn format_event(event: &AlertEvent) -> String {
     let sign = if event.kind == AlertEventKind::Raised { '+' } else { '-' };

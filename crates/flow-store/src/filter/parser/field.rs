@@ -21,7 +21,7 @@ impl FilterParser<'_> {
             operands: Vec::new(),
             field: Some(field.clone()),
         };
-        // A field without a comparison asks whether the record has it.
+        // Without a comparison, the condition holds if the record has the field.
         let is_alone =
             matches!(self.peek().kind, TokenKind::And | TokenKind::Or | TokenKind::Close | TokenKind::End);
         if is_alone {
@@ -54,7 +54,7 @@ impl FilterParser<'_> {
     }
 
     fn not_a_field_error(&self, token: FilterToken<'_>) -> FilterError {
-        // Some columns have no element at IANA.
+        // The word may name a column that has no IANA element.
         if let Some(column) = find_column(token.text) {
             return self.column_exists_error(token.text, column.name);
         }
@@ -75,7 +75,7 @@ impl FilterParser<'_> {
         )
     }
 
-    /// Reads a text, a comparison with one, or a list.
+    /// Reads a text, a comparison with a text, or a list of texts.
     pub(super) fn parse_wanted_texts(&mut self, subject: &FilterSubject) -> Result<WantedTexts, FilterError> {
         let mut texts = Vec::new();
         let mut is_negated = false;

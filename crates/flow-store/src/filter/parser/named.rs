@@ -1,6 +1,5 @@
-//! Parses conditions on names: countries and autonomous systems of addresses, prefixes, interfaces, services. Such a
-//! condition becomes one on the addresses or numbers with these names, so testing a record costs no more than testing a
-//! list.
+//! Parses conditions on names of countries, autonomous systems, prefixes, interfaces and services. The parser replaces
+//! the names by the addresses or numbers that have them, so testing a record costs no more than testing a list.
 
 use super::{FilterParser, FilterSubject, protocol_expression, single_condition};
 use crate::filter::condition::{ConditionOperand, ValueTest};
@@ -14,10 +13,10 @@ const EXPORTER_COLUMN: &str = "exporterIPv6Address";
 /// Maximum number of names that a message lists.
 const MAX_LISTED_NAMES: usize = 8;
 
-/// Texts that a condition asks for, in lower case and sorted.
+/// Texts that satisfy a condition, in lower case and sorted.
 pub(super) struct WantedTexts {
     pub(super) texts: Vec<String>,
-    /// All other texts are wanted instead.
+    /// True if all texts except `texts` satisfy the condition instead.
     pub(super) is_negated: bool,
 }
 
@@ -28,7 +27,7 @@ impl WantedTexts {
 }
 
 impl FilterParser<'_> {
-    /// Reads the operand of a term that tests names.
+    /// Reads the operand of a term that tests names, such as `country`, and makes the condition.
     pub(super) fn parse_named_condition(
         &mut self,
         subject: &FilterSubject,
@@ -117,7 +116,7 @@ impl FilterParser<'_> {
         Err(self.error_at(self.tokens[first], format!("no names file contains the name `{unknown}`"), help))
     }
 
-    /// Records with an interface of a wanted name.
+    /// Makes the expression for records with an interface that has a wanted name.
     fn named_interface_expression(&self, subject: &FilterSubject, wanted: &WantedTexts) -> FilterExpression {
         let mut numbers: BTreeMap<Option<[u8; 16]>, Vec<ValueRange>> = BTreeMap::new();
         let mut parts = Vec::new();
@@ -156,7 +155,7 @@ impl FilterParser<'_> {
         FilterExpression::Any(parts)
     }
 
-    /// Records with a port of a wanted service at either end.
+    /// Makes the expression for records whose source or destination port belongs to a wanted service.
     fn named_service_expression(&self, wanted: &WantedTexts) -> FilterExpression {
         let mut ports: BTreeMap<u8, Vec<ValueRange>> = BTreeMap::new();
         for ((protocol, port), _) in self.names.services.iter().filter(|(_, name)| wanted.contains(name)) {

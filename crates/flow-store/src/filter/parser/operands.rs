@@ -11,7 +11,7 @@ use crate::tcp_flags;
 use std::net::Ipv4Addr;
 
 impl FilterParser<'_> {
-    /// Reads a value, a comparison with one, or a list.
+    /// Reads a value, a comparison with a value, or a list of values.
     pub(super) fn parse_wanted_values(
         &mut self,
         subject: &FilterSubject,
@@ -37,7 +37,7 @@ impl FilterParser<'_> {
         Ok(WantedValues { set, is_negated: comparison == TokenKind::Unequal })
     }
 
-    /// Reads a comparison. Without one it is *equal*.
+    /// Reads a comparison; if there is none, it is *equal*.
     pub(super) fn parse_comparison(&mut self, subject: &FilterSubject) -> Result<TokenKind, FilterError> {
         let token = self.peek();
         let has_order = matches!(
@@ -128,7 +128,7 @@ impl FilterParser<'_> {
     ) -> Result<ValueRange, FilterError> {
         let Ok(mask) = self.peek().text.parse::<Ipv4Addr>() else { return Ok(address) };
         let bits = mask.to_bits();
-        // All zeros must be at the end.
+        // In a netmask, all zero bits are at the end.
         if bits.count_zeros() != bits.trailing_zeros() || !network.text.contains('.') {
             let help = "a netmask has ones first, then zeros: 255.255.0.0; for IPv6 write 2001:2::/48";
             return Err(self.error_at_next_token("this is not a valid netmask", help));
@@ -164,7 +164,7 @@ impl FilterParser<'_> {
     /// Returns the TCP flags that the token at an index names by their letters; `None` if it is another token.
     fn tcp_flags_at(&self, at: usize) -> Option<u64> {
         let token = self.tokens.get(at).filter(|token| token.kind == TokenKind::Word)?;
-        tcp_flags::tcp_flag_mask(token.text)
+        tcp_flags::parse_tcp_flags(token.text)
     }
 
     pub(super) fn parse_word_test(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {

@@ -1,8 +1,8 @@
-//! Small databases in the format, for tests.
+//! Small databases in MaxMind's format, for tests.
 
 use crate::filter::AddressPrefix;
 
-/// A database that grows by prefixes.
+/// A database to which tests add prefixes.
 pub(in crate::names) struct SampleDatabase {
     version: u8,
     nodes: Vec<[SampleRecord; 2]>,
@@ -16,7 +16,7 @@ enum SampleRecord {
     Value(usize),
 }
 
-/// A value as a database of both countries and systems has it, with a member that is skipped.
+/// Encodes a value with a country, an autonomous system, and a member that the reader skips.
 pub(in crate::names) fn sample_value(country: &str, number: u32, name: &str) -> Vec<u8> {
     let mut value = vec![0xe4];
     append_text("country", &mut value);
@@ -47,7 +47,7 @@ impl SampleDatabase {
         Self { version, nodes: vec![[SampleRecord::Nothing; 2]], values: Vec::new() }
     }
 
-    /// Adds a prefix with a value. Longer prefixes come after shorter ones.
+    /// Adds a prefix with a value. Longer prefixes must be added after shorter ones.
     pub(in crate::names) fn add_prefix(&mut self, prefix: &str, value: &[u8]) {
         let is_v4 = !prefix.contains(':');
         let range = prefix.parse::<AddressPrefix>().unwrap().address_range();

@@ -1,13 +1,13 @@
-//! Values of a database in MaxMind's format.
+//! Reads the values of a database in MaxMind's format.
 
 use super::parse_big_endian;
 
 /// Deepest nesting of a value.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of parts of a value. Those of cities in a dozen languages have about 150.
+/// Maximum number of parts (nested values) of a value. A city with names in a dozen languages has about 150.
 pub(super) const MAX_PARTS: usize = 4096;
 
-/// A value. Kinds that no country or system has are [`Self::Other`].
+/// A value. Values of types that packetrig does not need are [`Self::Other`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum MmdbValue<'a> {
     Text(&'a str),
@@ -17,7 +17,7 @@ pub(super) enum MmdbValue<'a> {
 }
 
 impl<'a> MmdbValue<'a> {
-    /// The member of that name.
+    /// The member with this name; `None` if there is none.
     pub(super) fn member(&self, name: &str) -> Option<&Self> {
         let Self::Members(members) = self else { return None };
         members.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
@@ -60,7 +60,7 @@ impl<'a> ValueReader<'a> {
         Self { section, parts_left: parts }
     }
 
-    /// Parts that may still be read.
+    /// Number of parts that may still be read.
     pub(super) const fn parts_left(&self) -> usize {
         self.parts_left
     }
@@ -70,16 +70,16 @@ impl<'a> ValueReader<'a> {
         self.read_value_part(at, MAX_DEPTH).map(|(value, _)| value)
     }
 
-    /// A value, and the offset after it.
+    /// Reads a value. Returns it with the offset after it.
     fn read_value_part(&mut self, at: usize, depth: usize) -> Option<(MmdbValue<'a>, usize)> {
-        // Bounds the work, also where many pointers lead to the same values.
+        // Counting the parts bounds the work, even if many pointers lead to the same values.
         self.parts_left = self.parts_left.checked_sub(1)?;
         let depth = depth.checked_sub(1)?;
         let head = self.read_head(at)?;
         match head.kind {
             POINTER_TYPE => {
                 let (target, behind) = self.read_pointer(head.at, head.size)?;
-                // A pointer to a pointer is not allowed, so this cannot go in circles.
+                // The format forbids a pointer to a pointer, so a chain of pointers cannot be endless.
                 let is_pointer = self.read_head(target)?.kind == POINTER_TYPE;
                 let (value, _) = (!is_pointer).then(|| self.read_value_part(target, depth)).flatten()?;
                 Some((value, behind))

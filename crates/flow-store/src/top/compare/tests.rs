@@ -1,20 +1,20 @@
 use super::*;
 use crate::sample::{SECOND, THIRTEEN, record, records};
 use crate::scan::{ListedFiles, TimeSpan, list_flow_files};
-use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 use packetrig_flow::FlowRecord;
 
 fn store_records(records: &[FlowRecord]) -> (tempfile::TempDir, ListedFiles) {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
-    sink.write_records(records, RecordMaker::default()).unwrap();
+    sink.write_records(records, RecordExporter::default()).unwrap();
     sink.close_sink().1.unwrap();
     let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files)
 }
 
-fn question(by: &str, order: TopOrder) -> CompareQuestion {
-    CompareQuestion { grouping: by.parse().unwrap(), order, most: 10, only: Vec::new() }
+fn question(by: &str, order: TopOrder) -> GroupComparisonQuery {
+    GroupComparisonQuery { grouping: by.parse().unwrap(), order, most: 10, only: Vec::new() }
 }
 
 /// A side of the records that began in these seconds after thirteen o'clock.

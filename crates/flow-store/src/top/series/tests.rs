@@ -3,16 +3,16 @@ use crate::grouping::GroupValue;
 use crate::sample::{SECOND, THIRTEEN, records};
 use crate::scan::list_flow_files;
 use crate::top::TopOrder;
-use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use crate::{ParquetOptions, ParquetSink, RecordExporter, RecordSink};
 
-fn series(by: &str, most: usize, step: u64) -> Result<TopSeries, NoSeriesReason> {
+fn series(by: &str, most: usize, step: u64) -> Result<TopSeries, TopSeriesError> {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
-    sink.write_records(&records(100), RecordMaker::default()).unwrap();
+    sink.write_records(&records(100), RecordExporter::default()).unwrap();
     sink.close_sink().1.unwrap();
     let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
-    let question = TopQuestion::new(by.parse().unwrap(), TopOrder::Packets, most);
-    top_series(&files, &FlowFilter::default(), &question, Nanos::new(step))
+    let question = TopGroupsQuery::new(by.parse().unwrap(), TopOrder::Packets, most);
+    compute_top_series(&files, &FlowFilter::default(), &question, Nanos::new(step))
 }
 
 #[test]

@@ -1,17 +1,17 @@
 use super::*;
 use proptest::prelude::*;
 
-fn message(number: u32) -> MessageHeaderFacts {
-    MessageHeaderFacts {
+fn message(number: u32) -> MessageSequenceFacts {
+    MessageSequenceFacts {
         number,
         fingerprint: u64::from(number) * 77,
         sent_s: 100,
-        ..MessageHeaderFacts::default()
+        ..MessageSequenceFacts::default()
     }
 }
 
-fn take(sequence: &mut MessageSequence, number: u32, units: u32) -> MessagePlace {
-    let place = sequence.judge_message(message(number));
+fn take(sequence: &mut MessageSequence, number: u32, units: u32) -> SequencePosition {
+    let place = sequence.classify_and_record_message(message(number));
     if place.is_wanted() {
         sequence.complete_message(place, number, units, 0);
     }
@@ -21,27 +21,30 @@ fn take(sequence: &mut MessageSequence, number: u32, units: u32) -> MessagePlace
 #[test]
 fn a_gap_is_lost_until_it_is_filled() {
     let mut sequence = MessageSequence::default();
-    assert_eq!(take(&mut sequence, u32::MAX - 4, 10), MessagePlace::InOrder);
-    assert_eq!(take(&mut sequence, 25, 5), MessagePlace::Ahead(20));
+    assert_eq!(take(&mut sequence, u32::MAX - 4, 10), SequencePosition::InOrder);
+    assert_eq!(take(&mut sequence, 25, 5), SequencePosition::Ahead(20));
     assert_eq!(sequence.certainly_lost_units(), 20);
-    assert_eq!(take(&mut sequence, 15, 10), MessagePlace::Late);
-    assert_eq!((sequence.certainly_lost_units(), take(&mut sequence, 15, 10)), (10, MessagePlace::Duplicate));
-    assert_eq!((take(&mut sequence, 5, 10), sequence.certainly_lost_units()), (MessagePlace::Late, 0));
+    assert_eq!(take(&mut sequence, 15, 10), SequencePosition::Late);
+    assert_eq!(
+        (sequence.certainly_lost_units(), take(&mut sequence, 15, 10)),
+        (10, SequencePosition::Duplicate)
+    );
+    assert_eq!((take(&mut sequence, 5, 10), sequence.certainly_lost_units()), (SequencePosition::Late, 0));
 }
 
 #[test]
 fn a_restart_is_no_loss() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 5_000, 10);
-    let later = MessageHeaderFacts { sent_s: 101, ..message(0) };
-    assert_eq!(sequence.judge_message(later), MessagePlace::Restart);
-    sequence.complete_message(MessagePlace::Restart, 0, 10, 0);
-    assert_eq!((take(&mut sequence, 10, 1), sequence.certainly_lost_units()), (MessagePlace::InOrder, 0));
-    assert_eq!(take(&mut sequence, 3_000_000_000, 1), MessagePlace::Restart, "no exporter is so fast");
-    let rebooted = MessageHeaderFacts { rebooted: true, ..message(3_000_000_050) };
+    let later = MessageSequenceFacts { sent_s: 101, ..message(0) };
+    assert_eq!(sequence.classify_and_record_message(later), SequencePosition::Restart);
+    sequence.complete_message(SequencePosition::Restart, 0, 10, 0);
+    assert_eq!((take(&mut sequence, 10, 1), sequence.certainly_lost_units()), (SequencePosition::InOrder, 0));
+    assert_eq!(take(&mut sequence, 3_000_000_000, 1), SequencePosition::Restart, "no exporter is so fast");
+    let rebooted = MessageSequenceFacts { rebooted: true, ..message(3_000_000_050) };
     assert_eq!(
-        (sequence.judge_message(rebooted), sequence.certainly_lost_units()),
-        (MessagePlace::Restart, 0)
+        (sequence.classify_and_record_message(rebooted), sequence.certainly_lost_units()),
+        (SequencePosition::Restart, 0)
     );
 }
 
@@ -49,41 +52,50 @@ fn a_restart_is_no_loss() {
 fn message_overtaken_at_start_is_early_not_lost() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 10, 5);
-    assert_eq!((take(&mut sequence, 0, 5), sequence.certainly_lost_units()), (MessagePlace::Early, 5));
-    assert_eq!((take(&mut sequence, 5, 5), sequence.certainly_lost_units()), (MessagePlace::Late, 0));
-    assert_eq!((take(&mut sequence, 0, 5), sequence.certainly_lost_units()), (MessagePlace::Duplicate, 0));
+    assert_eq!((take(&mut sequence, 0, 5), sequence.certainly_lost_units()), (SequencePosition::Early, 5));
+    assert_eq!((take(&mut sequence, 5, 5), sequence.certainly_lost_units()), (SequencePosition::Late, 0));
+    assert_eq!(
+        (take(&mut sequence, 0, 5), sequence.certainly_lost_units()),
+        (SequencePosition::Duplicate, 0)
+    );
     // The number goes back by one, across the wrap; sets that cannot be read may hold the missing units behind it.
-    let claim = MessageHeaderFacts { sent_s: 95, ..message(u32::MAX - 9) };
-    let place = sequence.judge_message(claim);
+    let claim = MessageSequenceFacts { sent_s: 95, ..message(u32::MAX - 9) };
+    let place = sequence.classify_and_record_message(claim);
     sequence.complete_message(place, claim.number, 4, 100);
     assert_eq!(
-        (place, sequence.certainly_lost_units(), sequence.untold_units()),
-        (MessagePlace::Early, 0, 6)
+        (place, sequence.certainly_lost_units(), sequence.possibly_undecoded_units()),
+        (SequencePosition::Early, 0, 6)
     );
     sequence.recover_units(claim.number.wrapping_add(4), 6, true);
-    assert_eq!((sequence.certainly_lost_units(), sequence.untold_units()), (0, 0));
-    assert_eq!(take(&mut sequence, 15, 1), MessagePlace::InOrder);
+    assert_eq!((sequence.certainly_lost_units(), sequence.possibly_undecoded_units()), (0, 0));
+    assert_eq!(take(&mut sequence, 15, 1), SequencePosition::InOrder);
 }
 
 #[test]
 fn stray_old_message_leaves_no_gap() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 1_000_000, 10);
-    let old = MessageHeaderFacts { sent_s: 40, ..message(60) };
+    let old = MessageSequenceFacts { sent_s: 40, ..message(60) };
     assert_eq!(
-        (sequence.judge_message(old), sequence.complete_message(MessagePlace::Old, 60, 3, 0)),
-        (MessagePlace::Old, 0)
+        (
+            sequence.classify_and_record_message(old),
+            sequence.complete_message(SequencePosition::Old, 60, 3, 0)
+        ),
+        (SequencePosition::Old, 0)
     );
-    assert_eq!((sequence.certainly_lost_units(), sequence.judge_message(old)), (0, MessagePlace::Duplicate));
+    assert_eq!(
+        (sequence.certainly_lost_units(), sequence.classify_and_record_message(old)),
+        (0, SequencePosition::Duplicate)
+    );
     for n in 0..RESTART_AFTER_OLD_MESSAGES {
         assert_eq!(
-            sequence.judge_message(MessageHeaderFacts { fingerprint: n.into(), ..old }),
-            MessagePlace::Old
+            sequence.classify_and_record_message(MessageSequenceFacts { fingerprint: n.into(), ..old }),
+            SequencePosition::Old
         );
     }
     assert_eq!(
-        sequence.judge_message(MessageHeaderFacts { fingerprint: 99, ..old }),
-        MessagePlace::Restart,
+        sequence.classify_and_record_message(MessageSequenceFacts { fingerprint: 99, ..old }),
+        SequencePosition::Restart,
         "its clock was set back"
     );
 }
@@ -95,12 +107,12 @@ fn message_for_forgotten_gap_reduces_loss() {
     for n in 0..=gaps {
         take(&mut sequence, n * 10, 5);
     }
-    let of_forgotten = MessageHeaderFacts { sent_s: 99, ..message(5) };
+    let of_forgotten = MessageSequenceFacts { sent_s: 99, ..message(5) };
     assert_eq!(
-        (sequence.certainly_lost_units(), sequence.judge_message(of_forgotten)),
-        (u64::from(gaps) * 5, MessagePlace::Old)
+        (sequence.certainly_lost_units(), sequence.classify_and_record_message(of_forgotten)),
+        (u64::from(gaps) * 5, SequencePosition::Old)
     );
-    assert_eq!(sequence.complete_message(MessagePlace::Old, 5, 5, 0), 5);
+    assert_eq!(sequence.complete_message(SequencePosition::Old, 5, 5, 0), 5);
     assert_eq!(sequence.certainly_lost_units(), u64::from(gaps - 1) * 5);
 }
 
@@ -110,33 +122,33 @@ fn late_messages_leave_bounded_number_of_gaps() {
     take(&mut sequence, 0, 1);
     take(&mut sequence, 10_000, 1);
     let late = (1..=1000).map(|at| take(&mut sequence, at * 2, 1));
-    assert_eq!(late.filter(|place| *place == MessagePlace::Late).count(), 1000);
+    assert_eq!(late.filter(|place| *place == SequencePosition::Late).count(), 1000);
     // The forgotten gaps stay counted, and a late message of one of them still reduces the loss.
     assert!(sequence.gaps.len() <= MAX_REMEMBERED_GAPS, "{}", sequence.gaps.len());
     assert_eq!(sequence.certainly_lost_units(), 10_000 - 1 - 1000);
-    let old = MessageHeaderFacts { sent_s: 99, ..message(3) };
-    let place = sequence.judge_message(old);
-    assert_eq!((place, sequence.complete_message(place, 3, 1, 0)), (MessagePlace::Old, 1));
+    let old = MessageSequenceFacts { sent_s: 99, ..message(3) };
+    let place = sequence.classify_and_record_message(old);
+    assert_eq!((place, sequence.complete_message(place, 3, 1, 0)), (SequencePosition::Old, 1));
     assert_eq!(sequence.certainly_lost_units(), 10_000 - 1 - 1001);
 }
 
 #[test]
 fn units_in_undecodable_sets_are_not_lost() {
     let mut sequence = MessageSequence::default();
-    let place = sequence.judge_message(message(0));
+    let place = sequence.classify_and_record_message(message(0));
     sequence.complete_message(place, 0, 3, 50);
-    assert_eq!(take(&mut sequence, 13, 1), MessagePlace::InOrder);
-    assert_eq!((sequence.untold_units(), sequence.certainly_lost_units()), (10, 0));
+    assert_eq!(take(&mut sequence, 13, 1), SequencePosition::InOrder);
+    assert_eq!((sequence.possibly_undecoded_units(), sequence.certainly_lost_units()), (10, 0));
 }
 
 #[test]
 fn duplicate_undecodable_message_is_recognised() {
     let mut sequence = MessageSequence::default();
-    let place = sequence.judge_message(message(7));
+    let place = sequence.classify_and_record_message(message(7));
     sequence.complete_message(place, 7, 0, 50);
-    assert_eq!(take(&mut sequence, 7, 0), MessagePlace::Duplicate);
-    let other = MessageHeaderFacts { fingerprint: 1, ..message(7) };
-    assert_eq!(sequence.judge_message(other), MessagePlace::InOrder);
+    assert_eq!(take(&mut sequence, 7, 0), SequencePosition::Duplicate);
+    let other = MessageSequenceFacts { fingerprint: 1, ..message(7) };
+    assert_eq!(sequence.classify_and_record_message(other), SequencePosition::InOrder);
 }
 
 proptest! {
@@ -169,7 +181,7 @@ proptest! {
         let mut got = 0;
         for (_, number, units) in &arrivals {
             let place = take(&mut sequence, *number, *units);
-            prop_assert!(!matches!(place, MessagePlace::Restart | MessagePlace::Old));
+            prop_assert!(!matches!(place, SequencePosition::Restart | SequencePosition::Old));
             if place.is_wanted() {
                 got += u64::from(*units);
             }

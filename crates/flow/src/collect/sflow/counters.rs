@@ -11,14 +11,15 @@ const MAX_INTERFACES_PER_AGENT: usize = 1024;
 /// Format number of the part of a counter sample that holds the generic counters of an interface.
 const GENERIC_COUNTERS_FORMAT: u32 = 1;
 
-/// Counters of one interface since it began, as in the MIB of RFC 2863; all wrap at their own width.
+/// Counters of one interface since the agent began to count, as in the MIB of RFC 2863; each one wraps
+/// at its own width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceCounters {
     /// Number of the interface at the agent (ifIndex).
     pub index: u32,
-    /// Time at which the sample came, in nanoseconds since 1970.
+    /// Time at which the sample arrived, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Bits per second; 0 if not known.
+    /// Speed in bits per second; 0 if the agent does not know it.
     pub speed: u64,
     pub in_octets: u64,
     /// Unicast, multicast and broadcast packets.
@@ -32,7 +33,7 @@ pub struct InterfaceCounters {
 }
 
 impl InterfaceCounters {
-    /// The counters with their names.
+    /// Returns the counters with their names; the speed is not a counter.
     pub const fn named_counts(&self) -> [(&'static str, u64); 8] {
         [
             ("in_octets", self.in_octets),
@@ -83,8 +84,8 @@ fn read_u64(reader: &mut ByteReader<'_>) -> Option<u64> {
     read_number(reader.read_bytes(8)?)
 }
 
-/// Reads three counters (unicast, multicast, broadcast) and returns their sum. One that an agent does not
-/// have is all ones.
+/// Reads three counters (unicast, multicast, broadcast) and returns their sum. A counter that the agent does not have
+/// is all ones and adds nothing.
 fn read_packets(reader: &mut ByteReader<'_>) -> Option<u64> {
     let mut sum = 0;
     for _ in 0..3 {
@@ -138,7 +139,7 @@ impl InterfaceTable {
         Some(noted)
     }
 
-    /// Keeps the counters, and returns whether there was room.
+    /// Stores the counters. Returns false if there is no room for another interface.
     fn store_counters(&mut self, counters: InterfaceCounters) -> bool {
         let has_room = self.0.len() < MAX_INTERFACES_PER_AGENT || self.0.contains_key(&counters.index);
         if has_room {

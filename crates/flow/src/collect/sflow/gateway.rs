@@ -9,7 +9,7 @@ use crate::foreign::ForeignFields;
 /// Maximum number of autonomous systems of a path that are kept; longer paths end with `…`.
 const MAX_AS_PATH_SYSTEMS: usize = 32;
 const IANA_ENTERPRISE: u32 = 0;
-/// Elements of IANA for the neighbours.
+/// IANA elements for the next and the previous autonomous system on the path.
 const NEXT_ADJACENT_AS: u16 = 128;
 const PREVIOUS_ADJACENT_AS: u16 = 129;
 /// Kind of a segment whose autonomous systems have no order (AS_SET).
@@ -49,7 +49,7 @@ struct AsPath {
     text: String,
 }
 
-/// Reads the segments of an AS path as text: sequences, and sets in braces.
+/// Reads an AS path and writes it as text: sequences as numbers, sets in braces.
 fn read_path(reader: &mut ByteReader<'_>) -> Option<AsPath> {
     let mut path = AsPath::default();
     let mut kept = 0;

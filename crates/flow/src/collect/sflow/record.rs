@@ -1,4 +1,4 @@
-//! A flow sample as a record of one packet.
+//! Converts a flow sample to a flow record of one packet.
 
 use super::super::draft::MessageTime;
 use super::super::reader::{ByteReader, low_u8, low_u16};
@@ -13,7 +13,7 @@ use crate::parse::{FrameParser, LinkKind, ParseOptions};
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 use std::sync::Arc;
 
-/// Kinds of the parts of a flow sample that are read.
+/// Numbers of the kinds of sample parts that are decoded.
 mod part {
     pub(super) const RAW_HEADER: u32 = 1;
     pub(super) const ETHERNET: u32 = 2;
@@ -26,31 +26,32 @@ mod part {
     pub(super) const NAT_PORT: u32 = 1020;
 }
 
-/// Depth of tunnels that are entered, as by default in our meter.
+/// Maximum number of nested tunnels that the parser enters, as by default in packetrig's meter.
 const MAX_TUNNEL_DEPTH: u8 = 2;
-/// Bytes of the frame check sequence, which an agent counts and our meter does not.
+/// Bytes of the frame check sequence, which an agent counts and packetrig's meter does not.
 const FCS: usize = 4;
 const IANA_ENTERPRISE: u32 = 0;
-/// Elements of IANA for the lengths of both ends' prefixes: IPv4, IPv6.
+/// IANA elements for the prefix length of the source address: for IPv4, for IPv6. `DESTINATION_PREFIX` is the
+/// same for the destination.
 const SOURCE_PREFIX: [u16; 2] = [9, 29];
 const DESTINATION_PREFIX: [u16; 2] = [13, 30];
-/// Element of IANA for what happened to the packet (forwardingStatus).
+/// IANA element for what happened to the packet (forwardingStatus).
 const FORWARDING_STATUS: u16 = 89;
 
 /// Record of a sample, and whether the sample was read to its end.
 pub(super) struct DecodedSample {
-    /// `None` without an IP packet.
+    /// `None` if the sample has no IP packet that could be read.
     pub(super) record: Option<FlowRecord>,
     /// False if a part was cut off; the parts before it are in the record.
     pub(super) is_whole: bool,
 }
 
-/// The parts of a sample, as far as they are read.
+/// Values from the parts of a sample that have been read so far.
 #[derive(Default)]
 struct SampleParts {
     /// The packet, parsed from its sampled header: the best source.
     parsed: Option<PacketInfo>,
-    /// The packet, from fields that the agent has read itself.
+    /// The packet, from fields that the agent has parsed itself.
     stated: Option<PacketInfo>,
     ethernet: Option<[[u8; 6]; 2]>,
     source_vlan: u16,
@@ -113,11 +114,12 @@ impl SampleParts {
         Some(())
     }
 
-    /// Reads the start of a packet. `None` if it is cut off.
+    /// Parses the sampled header of a packet. `None` if the part is truncated.
     fn read_raw_header(&mut self, part: &mut ByteReader<'_>) -> Option<()> {
         let protocol = part.read_u32()?;
         let length = usize::try_from(part.read_u32()?).ok()?;
-        // Bytes that the agent removed before it took the header: tags, outer headers, the FCS. The length above counts them.
+        // Bytes that the agent removed before it took the header: tags, outer headers, the FCS. The
+        // length above counts them.
         let _stripped = part.read_u32()?;
         let captured = usize::try_from(part.read_u32()?).ok()?;
         let header = part.read_bytes(captured)?;
@@ -126,7 +128,7 @@ impl SampleParts {
             7 => (LinkKind::Ppp, length),
             11 | 12 => (LinkKind::Ip, length),
             15 => (LinkKind::Wireless, length.saturating_sub(FCS)),
-            // The record may still come from fields that the agent has read.
+            // Headers of other protocols are not parsed. The record may still come from fields that the agent states.
             _ => return Some(()),
         };
         // Fragments are not joined: most likely, the other fragments were not sampled.
@@ -148,7 +150,7 @@ impl SampleParts {
             (packet.destination_mac, packet.source_mac) = (destination, source);
         }
         if packet.vlan == 0 {
-            // The packet has no tag, as at a port without tags: only the agent knows the VLAN.
+            // The packet has no tag, as at an untagged port: only the agent knows the VLAN.
             packet.vlan = self.source_vlan;
         }
         self.add_prefix_lengths(packet.source[..12] == crate::packet::IPV4_MAPPED_PREFIX);

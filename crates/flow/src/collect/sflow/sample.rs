@@ -1,4 +1,4 @@
-//! Reads the heads of samples.
+//! Reads the headers of sFlow samples.
 
 use super::super::reader::ByteReader;
 
@@ -44,7 +44,7 @@ impl SampleSource {
     }
 }
 
-/// The head of a flow sample.
+/// Values from the header of a flow sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowSampleHead {
     pub(super) number: u32,
@@ -71,7 +71,7 @@ pub(super) enum SampleOutput {
     Several,
 }
 
-/// An interface that is not known, or the agent itself.
+/// Interface number for an unknown interface, or for the agent itself.
 const INTERNAL_INTERFACE: u32 = 0x3fff_ffff;
 
 pub(super) fn read_flow_head(reader: &mut ByteReader<'_>, is_expanded: bool) -> Option<FlowSampleHead> {

@@ -1,4 +1,4 @@
-//! The numbers of samples, and the drops, of each sampler of an agent.
+//! Follows the sample numbers and the drop counts of each sampler of an agent, to find lost samples.
 //!
 //! Invariant: the number of samplers that are remembered is bounded.
 
@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 /// Maximum number of samplers of one agent that are remembered: more than a large switch has ports.
 const MAX_SAMPLERS_PER_AGENT: usize = 1024;
-/// Longest jump of a number that counts as a loss; a longer one is a new beginning.
+/// Longest jump of a sample number that counts as a loss; a longer one means that the sampler began again.
 const MAX_SEQUENCE_JUMP: u32 = 1 << 24;
-/// Farthest back that a late sample may be; a number further back is a new beginning, and erases no losses.
+/// Farthest back that the number of a late sample may be. A number further back means that the sampler began again,
+/// and reduces no losses.
 const MAX_LATE_SAMPLES: u32 = 1 << 12;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,16 +31,17 @@ impl SamplerTable {
         map_memory_bytes::<SampleSource, SamplerNumbers>(self.known.len())
     }
 
-    /// Samples that are missing according to their sequence numbers.
+    /// Returns the number of samples that are missing according to their sequence numbers.
     pub(super) const fn lost_samples(&self) -> u64 {
         self.lost
     }
 
-    /// Records the numbers of a sample, and returns by how much the drops have grown.
+    /// Records the number and the drop count of a sample. Returns by how much the drop count of its sampler has grown.
     pub(super) fn record_sample_numbers(&mut self, head: &FlowSampleHead) -> u64 {
         let next = head.number.wrapping_add(1);
         let Some(numbers) = self.known.get_mut(&head.source) else {
-            // Without room, the sampler is not followed; the datagrams are numbered as well.
+            // Without room, losses of this sampler are not counted. The sequence numbers of the datagrams
+            // show lost datagrams anyway.
             if self.known.len() < MAX_SAMPLERS_PER_AGENT {
                 self.known.insert(head.source, SamplerNumbers { next, drops: head.drops });
             }

@@ -4,7 +4,7 @@ use crate::history::{self, CountTotals, DirectionHistory, Landmark, LandmarkKind
 use crate::packet::PacketInfo;
 use packetrig_units::clamp_to_u32;
 
-/// Number of landmarks of a direction that are kept: a record names them and its last packet.
+/// Number of landmarks of a direction that are kept: a record names them and the last packet of the direction.
 pub(super) const MAX_KEPT_LANDMARKS: usize = history::MAX_RECORD_LANDMARKS - 1;
 
 /// A landmark, before the totals after it are known.
@@ -14,24 +14,24 @@ pub(super) struct ObservedLandmark {
     /// The bit [`FIRST`], and [`Landmark::alone_us`] in the other bits, which hold up to 35 minutes.
     alone_us: u32,
     at_ns: u64,
-    /// Totals of the direction up to it, at this meter.
+    /// Totals of the direction up to the landmark, at this meter.
     seen: CountTotals,
 }
 
 const FIRST: u32 = 1 << 31;
 
-/// Time for which a direction's only packet counts as alone: the content of other packets is unknown.
+/// Limit of [`Landmark::alone_us`] for the only packet of a direction: the content of other packets is unknown.
 const LONE_PACKET_TIME_US: u32 = 80_000;
 
-/// A pause between similar packets marks a landmark if it is at least this long, and this many times as long
-/// as the earlier pauses.
+/// A pause between similar packets marks a landmark if it is at least this long, and at least
+/// `DISTINGUISHING_PAUSE_FACTOR` times as long as the earlier pauses.
 const DISTINGUISHING_PAUSE_US: u32 = 20_000;
 const DISTINGUISHING_PAUSE_FACTOR: u32 = 4;
 
 /// A packet is similar to others if one of this many earlier packets has the same content.
 const MAX_RECENT_PACKETS: usize = 4;
 
-/// One direction; the fields that each packet needs come first.
+/// What the meter has seen of one direction; the fields that each packet needs come first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ObservedDirection {
     /// The end of the part for which the latest landmark is chosen.
@@ -44,7 +44,7 @@ pub(super) struct ObservedDirection {
     has_alike: bool,
     /// Landmarks, the latest first.
     pub(super) landmarks: [ObservedLandmark; MAX_KEPT_LANDMARKS],
-    /// Totals reported since the meter follows the flow. Sums wrap, see [`CountTotals::plus`].
+    /// Totals reported since the meter began to follow the flow. Sums wrap, see [`CountTotals::plus`].
     pub(super) reported: CountTotals,
 }
 
@@ -107,7 +107,8 @@ impl ObservedDirection {
             }
         }
         if !is_first && self.recent.contains(&packet.content) {
-            // One of the last packets has the same content, so the nearest such packet is at most as far as the last one.
+            // One of the last packets has the same content, so the nearest such packet is at most as far
+            // as the last one.
             landmark.limit_alone_time(self.last_ns);
         }
         landmark
@@ -125,7 +126,8 @@ impl ObservedDirection {
         Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
     }
 
-    /// Returns the history of the direction. Packets before `since_ns` are unknown to the meter; 0: it knows all.
+    /// Returns the history of the direction. The meter has not seen packets before `since_ns`; 0 means that
+    /// it has seen all.
     pub(super) fn to_history(self, since_ns: u64) -> DirectionHistory {
         let tell = |seen: ObservedLandmark| match seen.at_ns {
             0 => Landmark::default(),
@@ -160,7 +162,7 @@ impl ObservedLandmark {
         self.alone_us & FIRST != 0
     }
 
-    /// Limits the time for which the landmark is alone: only its time distinguishes it from a packet at `at_ns`.
+    /// Limits [`Landmark::alone_us`] because of a packet at `at_ns` with the same content.
     pub(super) fn limit_alone_time(&mut self, at_ns: u64) {
         let apart_us = microseconds_between(self.at_ns, at_ns);
         self.alone_us = (self.alone_us & !FIRST).min(apart_us) | self.alone_us & FIRST;

@@ -6,7 +6,7 @@ use super::*;
 #[derive(Default)]
 struct ToldFlows(Vec<(u64, FlowKey, u64)>);
 
-impl FlowOutlet for ToldFlows {
+impl FlowEventReceiver for ToldFlows {
     fn on_record(&mut self, _: &FlowRecord) {}
 
     fn on_flow_opened(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64) {

@@ -1,8 +1,9 @@
-//! A ring towards an interface, which may be full, down or gone: frames that it does not accept are counted and dropped.
+//! The transmit ring of an interface. If the ring is full, or the interface is down or gone, frames
+//! are dropped and counted.
 
-use super::super::hold::TapHold;
+use super::super::hold::PreparedTapInterface;
 use crate::Error;
-use packetrig_engine::packet::StallWatch;
+use packetrig_engine::packet::StandstillTimer;
 use packetrig_link::DepartureLateness;
 use packetrig_sys::clock;
 use packetrig_sys::packet::{TxCounts, TxOptions, TxRing};
@@ -10,9 +11,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Slots of a ring.
+/// Number of slots of a transmit ring.
 const EXIT_RING_SLOTS: usize = 1024;
-/// Attempts to empty a full ring before the frame is dropped.
+/// Maximum number of attempts to empty a full ring before the frame is dropped.
 const MAX_FULL_RING_ATTEMPTS: u32 = 64;
 /// Maximum number of polls of a ring that must become empty, and the time between two polls. Together they
 /// take longer than the stall timeout.
@@ -46,7 +47,7 @@ pub(super) struct ExitCounts {
 
 pub(super) struct TapTransmitRing {
     ring: TxRing,
-    stall_watch: StallWatch,
+    stall_watch: StandstillTimer,
     mtu: LastKnownMtu,
     /// Frames that were dropped because the interface was down or gone, or its ring had stalled.
     down: u64,
@@ -62,11 +63,15 @@ struct TapDepartureLog {
 }
 
 impl TapTransmitRing {
-    pub(super) fn open_ring(held: &TapHold, longest: u32, mtu: LastKnownMtu) -> Result<Self, Error> {
+    pub(super) fn open_ring(
+        held: &PreparedTapInterface,
+        longest: u32,
+        mtu: LastKnownMtu,
+    ) -> Result<Self, Error> {
         let options = TxOptions { slots: EXIT_RING_SLOTS, longest: longest as usize, ..TxOptions::default() };
         let ring =
             TxRing::open_on_interface(&held.netns, held.link.index, &held.location.to_string(), options)?;
-        Ok(Self { ring, stall_watch: StallWatch::default(), mtu, down: 0, departures: None })
+        Ok(Self { ring, stall_watch: StandstillTimer::default(), mtu, down: 0, departures: None })
     }
 
     /// Starts to measure how late frames depart.
@@ -81,8 +86,8 @@ impl TapTransmitRing {
         self.departures.as_ref().map(|departures| departures.lateness).unwrap_or_default()
     }
 
-    /// Records the departure of frames that the kernel has taken since the last call. It must be called after the call
-    /// that sent them, so that the time that a frame waited there, or for a processor, counts as lateness.
+    /// Records the departure of frames that the kernel has taken since the last call. Call it after the call that
+    /// sent them, so that the time in that call, and any wait for a processor, counts as lateness.
     fn record_departures(&mut self) {
         let Some(TapDepartureLog { due_ns, lateness }) = &mut self.departures else { return };
         let departed = due_ns.len().saturating_sub(self.ring.untaken_frames());
@@ -93,7 +98,7 @@ impl TapTransmitRing {
         due_ns.drain(..departed).for_each(|due_ns| lateness.add_departure(due_ns, now_ns));
     }
 
-    /// Applies the interface's present MTU: the kernel does not check it on this path.
+    /// Applies the interface's current MTU, because the kernel does not check the MTU on this path.
     fn apply_current_mtu(&mut self) {
         if let Some(mtu) = self.mtu.all.get(self.mtu.interface) {
             self.ring.set_mtu(mtu.load(Ordering::Relaxed));

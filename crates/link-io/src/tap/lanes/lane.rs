@@ -1,4 +1,5 @@
-//! One direction: its receive ring, its exit and its mirrors.
+//! One direction of a tap: moves frames from the receive ring of one side into the transmit rings of the other side
+//! and of the mirrors.
 
 use super::super::copies::MirrorCopyProperties;
 use super::exit::{RingRefusal, TapTransmitRing};
@@ -7,7 +8,7 @@ use crate::Error;
 use packetrig_link::FrameTreatment;
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::Mac;
-use packetrig_sys::packet::{MergedFrame, RawFrame, RingDrain, RxRing};
+use packetrig_sys::packet::{MergedFrame, RawFrame, RingDrainTarget, RxRing};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 use packetrig_wire::foreign;
@@ -35,7 +36,7 @@ pub(super) struct TapForwardingLane {
     pub(super) out: TapTransmitRing,
     pub(super) mirrors: Vec<(TapTransmitRing, MirrorCopyProperties)>,
     pub(super) filter: Option<FilterProgram>,
-    /// Stations that receive copies.
+    /// MAC addresses of the stations that receive copies.
     pub(super) stations: Vec<Mac>,
     pub(super) has_trailer: bool,
     pub(super) treatment: Option<Box<dyn FrameTreatment>>,
@@ -46,7 +47,7 @@ pub(super) struct TapForwardingLane {
 }
 
 impl TapForwardingLane {
-    /// Forwards until the stop, and then the frames that have arrived by then.
+    /// Forwards frames until the stop, and then the frames that had arrived before the stop.
     pub(super) fn run_lane(mut self, stop: &AtomicBool) -> Result<(), Error> {
         // An error is ignored: delayed frames then leave about 50 us later.
         drop(clock::tighten_timer_slack());
@@ -54,7 +55,7 @@ impl TapForwardingLane {
         let mut compared_ns = clock::monotonic_ns();
         let mut looked_ns = compared_ns;
         let mut give_up_ns = None;
-        let mut rest = RingDrain::default();
+        let mut rest = RingDrainTarget::default();
         loop {
             // The order to stop is read before the ring: frames that arrived before the stop are still forwarded.
             let is_over = stop.load(Ordering::Acquire);
@@ -67,7 +68,7 @@ impl TapForwardingLane {
             }
             if is_over {
                 let give_up_ns = *give_up_ns.get_or_insert(now_ns + END_DRAIN_TIMEOUT_NS);
-                // The kernel hands over a block that is not full only after its timeout.
+                // The kernel releases a block that is not full only after the timeout of the block.
                 if now_ns >= give_up_ns || rest.is_read(self.rx.read_progress()?) {
                     break;
                 }
@@ -162,7 +163,7 @@ impl TapForwardingLane {
         let until_due_ns = due.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
         // Waking up takes tens of microseconds, which would add to every delay that an impairment ordered.
         if until_due_ns <= WAKE_UP_LEAD_NS {
-            clock::spin_hint();
+            clock::hint_busy_loop();
             return Ok(());
         }
         Ok(self.rx.wait_for_frames(FRAME_WAIT_NS.min(until_due_ns - WAKE_UP_LEAD_NS))?)

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts of the copies for a mirror.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MirrorCopies {
-    /// Copies that the kernel accepted. The other copies were refused, met a full ring, were too long, or met
-    /// an interface that was down.
+    /// Copies that the kernel accepted. The other copies were refused, found the ring full, were too long, or
+    /// were for an interface that was down.
     pub(super) taken: u64,
     pub(super) bytes: u64,
     pub(super) refused: u64,
@@ -69,7 +69,7 @@ impl LaneTally {
 #[derive(Debug)]
 pub(super) struct PublishedTally {
     numbers: Vec<AtomicU64>,
-    /// Frames that the lane lost in its own rings by `looked_ns`.
+    /// Frames that the lane has lost in its own rings up to `looked_ns`.
     lost: AtomicU64,
     looked_ns: AtomicU64,
 }
@@ -107,7 +107,7 @@ impl PublishedTally {
         self.numbers.get(index).map_or(0, |place| place.load(Ordering::Relaxed))
     }
 
-    /// Computes the direction's account, with the transmit counters of the far side's driver.
+    /// Computes the direction's account, with the transmit counters of the other side's driver.
     pub(super) fn to_direction(
         &self,
         state: &TapState,

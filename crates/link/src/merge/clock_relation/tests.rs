@@ -52,7 +52,10 @@ fn a_clock_that_was_set_begins_another_line() {
 fn coincidental_matches_do_not_distort_clock_relation() {
     let (ours, theirs) = samples(|number, at| if number % 50 == 0 { at + 30 * SECOND } else { at });
     let relation = ClockRelation::between_samples(&ours, &theirs).unwrap();
-    assert!(relation.first_ahead_ns().abs() < 4000 && relation.clock_steps().is_empty(), "{relation:?}");
+    assert!(
+        relation.initial_clock_difference_ns().abs() < 4000 && relation.clock_steps().is_empty(),
+        "{relation:?}"
+    );
     assert!(relation.jitter().as_u64() < 6000);
 }
 

@@ -28,19 +28,19 @@ fn setup_in(place: &TempDir, port: u16) -> BrokerSetup {
 }
 
 /// A shell in the place of the server, or `None` where it gets no user of its own.
-fn shell_as_server(place: &TempDir) -> Option<ServerIsolation> {
+fn shell_as_server(place: &TempDir) -> Option<PreparedServer> {
     let program = ServerProgram::open("/bin/sh".into()).expect("there is a shell");
     let setup = setup_in(place, 4222);
-    let taken = OwnUser::take(&setup, &program);
+    let taken = DedicatedServerUser::take(&setup, &program);
     let own = taken.inspect_err(|reason| println!("skipped: no user for the server: {reason}")).ok()?;
     let (user, shown_directory) = (ServerUser::Own(own.user), setup.directory);
-    Some(ServerIsolation { user, program, directory: own.directory, shown_directory, threads: own.threads })
+    Some(PreparedServer { user, program, directory: own.directory, shown_directory, threads: own.threads })
 }
 
 /// Output of a script in the place of the server, without any other wall.
-fn run(isolation: &ServerIsolation, script: &str) -> String {
+fn run(isolation: &PreparedServer, script: &str) -> String {
     let output = isolation.run_as_server(|| {
-        let mut command = isolation.server_command();
+        let mut command = isolation.build_server_command();
         command.arg("-c").arg(script).stdin(Stdio::null());
         command.output().map_err(server_io_error("it starts"))
     });
@@ -110,7 +110,7 @@ fn reasons_against_another_user_are_given() {
     let take = |port: u16, mode: u32| {
         fs::set_permissions(&program, fs::Permissions::from_mode(mode)).expect("it is ours");
         let held = ServerProgram::open(program.clone()).expect("it is there");
-        OwnUser::take(&setup_in(&place, port), &held).map(|_| ())
+        DedicatedServerUser::take(&setup_in(&place, port), &held).map(|_| ())
     };
     assert_eq!(take(4222, 0o755), Ok(()));
     assert!(take(4222, 0o700).is_err_and(|reason| reason.contains("run `chmod o+x`")));
@@ -119,5 +119,5 @@ fn reasons_against_another_user_are_given() {
     std::os::unix::fs::symlink(place.path().join("broker"), &linked).expect("a link");
     let held = ServerProgram::open("/bin/sh".into()).expect("there is a shell");
     let through_link = BrokerSetup { directory: linked, ..setup_in(&place, 4222) };
-    assert!(OwnUser::take(&through_link, &held).is_err(), "a link may lead anywhere");
+    assert!(DedicatedServerUser::take(&through_link, &held).is_err(), "a link may lead anywhere");
 }

@@ -92,7 +92,7 @@ fn interleaved_packet_submitted_in_time_leaves_on_time() {
         steady.submit_packets((0..60).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
         let at = begin + Nanos::from_micros(40_500);
         // The latest time that the service allows, and a little earlier.
-        let latest = at - Nanos::new(other.facts().lead_ns) - outlet::RELEASE_SLICE;
+        let latest = at - Nanos::new(other.facts().lead_ns) - outlet::SLICE_DURATION;
         clock::sleep_until_ns((latest - Nanos::from_millis(8)).as_nanos());
         other.submit_packets(vec![from_port(8, datagram(1_000, at, 0, "127.0.0.2"))]).unwrap();
         let was_in_time = now() <= latest;

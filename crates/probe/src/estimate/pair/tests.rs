@@ -119,7 +119,7 @@ fn stalled_sender_is_not_mistaken_for_slow_link() {
         let passed = |(probe, gap): (&crate::PlannedProbe, u64)| {
             left += gap * 1000;
             let came = Some(left + 100_000);
-            PassedProbe {
+            TrainProbeTimes {
                 kind: probe.kind,
                 length: probe.length,
                 left: Some(left),

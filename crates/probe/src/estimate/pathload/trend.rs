@@ -9,13 +9,13 @@
 
 use crate::estimate::gaps::median;
 
-/// Verdict of a stream, or of a fleet of streams, on its rate.
+/// Trend of the delays of a stream, or of most streams of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DelayTrend {
-    /// The rate is above the available rate.
+    /// The delays grow, so the rate of the stream is above the available rate.
     Rising,
     Level,
-    /// Neither is certain.
+    /// The delays neither clearly grow nor clearly stay level.
     Unclear,
 }
 
@@ -25,7 +25,7 @@ const PCT_THRESHOLD: f64 = 0.55;
 const PDT_THRESHOLD: f64 = 0.4;
 const THRESHOLD_MARGIN: f64 = 0.1;
 
-/// Returns the trend of the delays of a stream, which differ by up to `noise` at random.
+/// Returns the trend of the delays of a stream. Delays may differ by up to `noise` at random.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the root of a count")]
 pub(super) fn classify_delay_trend(delays: &[f64], noise: f64) -> DelayTrend {
     // About sqrt(n) groups of sqrt(n) delays, as in pathload: the median of a group hides single outliers.

@@ -7,9 +7,9 @@ use super::{
 use super::{OneprobeFailure, OutgoingSegment, flags, initial_sequence};
 
 impl OneprobeMachine {
-    pub(super) fn push_syn(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
+    pub(super) fn begin_or_retry_connection(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
         if tries == 0 {
-            // If the last probe has ended its connection, no new one is opened.
+            // If the series has no more probes, no new connection is opened.
             if self.report.probes >= u64::from(self.options.count) {
                 self.state = OneprobeState::Finished;
                 return None;
@@ -47,7 +47,7 @@ impl OneprobeMachine {
             return Some(OneprobeStep::Wait(again_at));
         }
         if tries < MAX_CONNECT_ATTEMPTS {
-            return self.push_syn(now, tries);
+            return self.begin_or_retry_connection(now, tries);
         }
         self.fail_series(OneprobeFailure::Silent)
     }
@@ -77,7 +77,7 @@ impl OneprobeMachine {
             return None;
         }
         if now >= since + FIRST_DATA_TIMEOUT_NS {
-            return self.reopen_connection(now, false);
+            return self.close_and_reconnect_later(now, false);
         }
         let again_at = asked_at + 1_000 * NANOS_PER_MS;
         if now < again_at {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::frame::flags;
 
-/// A segment of the server.
+/// A TCP segment that the server sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncomingSegment {
     pub sequence: u32,
@@ -128,7 +128,7 @@ impl OneprobeMachine {
             }
             _ => {}
         }
-        self.reopen_connection(at, true);
+        self.close_and_reconnect_later(at, true);
     }
 
     /// Accepts and acknowledges data that does not belong to a probe.
@@ -146,12 +146,14 @@ impl OneprobeMachine {
             self.connection.has_data = true;
         }
         let is_filling = matches!(self.state, OneprobeState::FillingQueue { .. });
-        // The window keeps its right edge while the queue fills; past the edge the difference wraps and is huge.
+        // The window keeps its right edge while the queue fills. If the server sent past the edge, the difference wraps
+        // around and is huge.
         let open = self.connection.edge.wrapping_sub(self.connection.expected);
         self.push_acknowledgement(if is_filling && open < 1 << 20 { open } else { 0 });
     }
 
-    /// Answers the window probe of a server that may not send (RFC 9293, 3.8.6.1), at most once a second: each answer uses up budget.
+    /// Answers the window probe of a server that may not send (RFC 9293, 3.8.6.1), at most once a second, because each
+    /// answer counts against the limits of the target.
     fn answer_window_probe(&mut self, segment: &IncomingSegment, at: u64) {
         let asks = segment.sequence == self.connection.expected.wrapping_sub(1);
         if asks && at >= self.last_word + 1_000 * super::NANOS_PER_MS {
@@ -188,14 +190,14 @@ impl OneprobeMachine {
             return self.on_connection_end(at);
         }
         if segment.length > 0 {
-            // A first transmission can come later than this, but a retransmission cannot come earlier.
+            // A first transmission can arrive after this time, but a retransmission cannot arrive before it.
             let early = probe.left.unwrap_or(at)
                 + self.connection.round_trip.unwrap_or(0)
                 + MIN_RETRANSMISSION_DELAY_NS;
             let ours = segment.acknowledgement;
             probe.evidence.add_data_segment(segment.sequence, segment.length, ours, at, at < early);
         } else {
-            probe.evidence.add_bare_segment(segment.acknowledgement);
+            probe.evidence.add_segment_without_data(segment.acknowledgement);
         }
         let word = asked_at.is_some_and(|asked_at| self.is_state_answer(segment, at, asked_at));
         let verdict = probe.evidence.verdict_by_answers().or_else(|| {
@@ -214,7 +216,7 @@ impl OneprobeMachine {
                 self.state = OneprobeState::AskingForState { probe, asked_at: at, tries: 1 };
                 self.queue_state_request();
             }
-            (Some(verdict), _) => self.conclude_probe(&probe, verdict, at),
+            (Some(verdict), _) => self.record_verdict_and_continue(&probe, verdict, at),
             (None, OneprobeState::ProbeInFlight(out) | OneprobeState::AskingForState { probe: out, .. }) => {
                 *out = probe;
             }

@@ -148,7 +148,7 @@ fn pin_during_prune_prevents_removal() {
     let pruned = catalogue.plan_prune(&all()).unwrap().removed.remove(0);
     catalogue.pin_result("a", 7).unwrap();
     assert!(!catalogue.replace_row_by_removal_note(&pruned).unwrap());
-    assert!(catalogue.pending_removals().unwrap().is_empty() && place.path().join("runs/a").exists());
+    assert!(catalogue.list_pending_removals().unwrap().is_empty() && place.path().join("runs/a").exists());
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_note_that_leads_elsewhere_removes_nothing() {
     }
     catalogue.prune_results(&keep(1)).unwrap();
     assert!(outside.exists() && place.path().join("runs").exists());
-    assert_eq!(catalogue.pending_removals().unwrap(), [""; 0]);
+    assert_eq!(catalogue.list_pending_removals().unwrap(), [""; 0]);
 }
 
 #[test]
@@ -173,5 +173,5 @@ fn an_id_finds_a_run_or_a_method() {
     let found = catalogue.find_stored_result("x-m").unwrap();
     assert_eq!((found.kind(), found.name(), found.verdict()), ("bisect", "n", "PASS"));
     assert!(matches!(catalogue.find_stored_result("x"), Err(Error::Ambiguous { count: 2, .. })));
-    assert_eq!(catalogue.newest_stored_result().unwrap().unwrap().id(), "x-method");
+    assert_eq!(catalogue.find_newest_stored_result().unwrap().unwrap().id(), "x-method");
 }

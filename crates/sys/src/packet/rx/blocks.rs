@@ -1,6 +1,6 @@
 //! Blocks of the receive ring: the owner of each block, and its frames.
 //!
-//! Invariant: a block is read only while its status word says that it is ours.
+//! Invariant: a block is read only while its status word says that it belongs to user space.
 
 use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
@@ -33,17 +33,18 @@ const VNET_GSO_SIZE_OFFSET: usize = 4;
 const VNET_CHECKSUM_START_OFFSET: usize = 6;
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum offset is set.
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
-/// `VIRTIO_NET_HDR_GSO_ECN`, a bit beside the type.
+/// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the same byte as the type.
 pub(super) const GSO_ECN: u8 = 0x80;
 
-/// Place where the time of arrival was taken.
+/// Where the time of arrival was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalStamp {
     /// The card's own clock.
     Hardware,
     /// The network stack, when the driver gave it the frame.
     Software,
-    /// The ring, later than the stack: the first frames after opening, until the kernel has switched stamping on.
+    /// The ring, which is later than the stack. Only the first frames after opening have such a stamp, until the kernel
+    /// has switched stamping on.
     Ring,
 }
 
@@ -53,7 +54,7 @@ pub enum ArrivalStamp {
 pub struct MergedFrame {
     /// Payload bytes of each packet; the last one may have fewer.
     pub segment_bytes: u16,
-    /// Offset of the transport header that each packet has, if the kernel reports it.
+    /// Offset of the transport header (TCP or UDP) in the frame, if the kernel reports it.
     pub transport_at: Option<usize>,
 }
 
@@ -62,7 +63,7 @@ pub struct MergedFrame {
 pub struct RawFrame<'a> {
     /// The bytes of the frame, with its VLAN tag in place.
     pub bytes: &'a [u8],
-    /// Bytes that the frame had on arrival. If the frame was cut, `bytes` has fewer.
+    /// Length of the frame on arrival. If the frame was truncated, `bytes` is shorter.
     pub full_len: usize,
     /// Time of arrival, in nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`ArrivalStamp::Hardware`]).
     pub realtime_ns: u64,
@@ -70,9 +71,10 @@ pub struct RawFrame<'a> {
     /// The TCP or UDP checksum is not computed yet: a sender on this machine left it to a card, but no
     /// card sent the frame.
     pub lacks_checksum: bool,
-    /// This machine sent it.
+    /// This machine sent the frame.
     pub is_outgoing: bool,
-    /// Set if it is several packets on the wire, and the ring was opened with [`RxOptions::merges`](super::RxOptions::merges).
+    /// Set if the frame is several packets on the wire, and the ring
+    /// was opened with [`RxOptions::merges`](super::RxOptions::merges).
     pub merged: Option<MergedFrame>,
 }
 
@@ -83,12 +85,12 @@ pub(super) struct RxRingShape {
     pub(super) blocks: usize,
 }
 
-/// The arithmetic of the ring.
+/// Position of the reader in the ring, and access to the blocks.
 #[derive(Debug)]
 pub(super) struct RxBlocks {
     pub(super) area: SharedArea,
     shape: RxRingShape,
-    /// The block being read, or the next to be handed over.
+    /// Number of the block that is read now, or that the kernel finishes next.
     block: usize,
     /// True if user space owns that block.
     held: bool,
@@ -120,7 +122,7 @@ impl RxBlocks {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        // Acquire: the reader sees the frames after the status that hands them over.
+        // Acquire: a reader that sees the status of a finished block also sees the frames in the block.
         self.held
             || self.area.atomic_u32(self.status_offset()).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
@@ -142,7 +144,7 @@ impl RxBlocks {
         given
     }
 
-    /// Takes the next block if it has been handed over.
+    /// Begins to read the next block if the kernel has finished it. Returns true if there is a block to read.
     fn acquire_next_block(&mut self) -> bool {
         if self.held {
             return true;
@@ -168,7 +170,7 @@ impl RxBlocks {
         self.block * self.shape.block + BLOCK_STATUS_OFFSET
     }
 
-    /// Steps over one frame; `None` if this machine sent it and sent frames are not wanted.
+    /// Reads the next frame of the block; `None` if this machine sent the frame and such frames are not wanted.
     fn next_frame(&mut self) -> Option<RawFrame<'_>> {
         let at = self.frame;
         self.remaining -= 1;
@@ -192,7 +194,7 @@ impl RxBlocks {
             _ => ArrivalStamp::Ring,
         };
         let lacks_checksum = status & libc::TP_STATUS_CSUMNOTREADY != 0;
-        // A frame that was cut within its addresses has no place for the tag.
+        // If a frame was truncated within its MAC addresses, the tag cannot be put back.
         let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= MAC_ADDRESSES_BYTES;
         let tag = if has_tag { VLAN_TAG_BYTES } else { 0 };
         // The header is read before the tag is put back, because the tag overwrites the end of this header.
@@ -223,7 +225,8 @@ impl RxBlocks {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tpid = if has_tpid { self.area.u16_at(at + VLAN_TPID_OFFSET) } else { TPID_8021Q };
         let tci = self.area.u32_at(at + VLAN_TCI_OFFSET) & 0xffff;
-        // PACKET_RESERVE keeps space before the frame (rx.rs): the addresses move down by four bytes, and the tag takes their place.
+        // PACKET_RESERVE (rx.rs) keeps space before the frame: the MAC addresses move down by four bytes, and the tag
+        // is written after them.
         let bytes = self.area.bytes_mut(start - VLAN_TAG_BYTES, kept + VLAN_TAG_BYTES);
         bytes.copy_within(VLAN_TAG_BYTES..VLAN_TAG_BYTES + MAC_ADDRESSES_BYTES, 0);
         bytes[MAC_ADDRESSES_BYTES..MAC_ADDRESSES_BYTES + 2].copy_from_slice(&tpid.to_be_bytes());

@@ -23,7 +23,8 @@ const UNIQUE_ID: u32 = 0x2000;
 const IGNORE_OUTGOING: u32 = 0x4000;
 
 impl RxRing {
-    /// Opens `count` rings on an interface that share its frames by flow, and receives from now on.
+    /// Opens `count` rings on an interface, and receives from now on. The kernel distributes the frames over
+    /// the rings by flow.
     pub fn open_fanout_rings(
         netns: &NetNs,
         index: u32,
@@ -80,7 +81,7 @@ fn set_fanout(socket: &OwnedFd, group: Option<u32>, flags: u32) -> Result<(), Er
 
 fn set_final_filter(socket: &OwnedFd, filter: &[ClassicInsn]) -> rustix::io::Result<()> {
     if filter.is_empty() {
-        // An empty filter lets all frames pass, so the closed one has to go.
+        // An empty filter lets all frames pass, so the filter that drops all frames is removed.
         return socket::set_option(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32);
     }
     socket::attach_filter(socket, filter)

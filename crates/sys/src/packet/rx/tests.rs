@@ -1,5 +1,5 @@
 use super::blocks::*;
-use super::{RingDrain, RingProgress, RxOptions, RxRing};
+use super::{RingDrainTarget, RingProgress, RxOptions, RxRing};
 use crate::area::SharedArea;
 use crate::link::NamespaceLinks;
 use crate::netns::NetNs;
@@ -258,10 +258,10 @@ fn frames_in_unfinished_block_are_arrived_but_unread() {
 
 #[test]
 fn later_arrivals_do_not_delay_ring_drain() {
-    let mut rest = RingDrain::default();
+    let mut rest = RingDrainTarget::default();
     let at = |arrived, read| RingProgress { arrived, read };
     assert!(!rest.is_read(at(10, 7)));
     assert!(!rest.is_read(at(5_000, 9)));
     assert!(rest.is_read(at(9_000, 10)));
-    assert!(RingDrain::default().is_read(at(0, 0)), "nothing had arrived");
+    assert!(RingDrainTarget::default().is_read(at(0, 0)), "nothing had arrived");
 }

@@ -1,6 +1,6 @@
 //! Slots of the transmit ring: the owner of each slot, and the fate of its frame.
 //!
-//! Invariant: a slot is written only while its status word says that it is ours.
+//! Invariant: a slot is written only while its status word says that it belongs to user space.
 
 use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ const VLAN_TAG_BYTES: usize = 4;
 const SLOT_OWNER_BITS: u32 = 7;
 /// Slots start on cache lines.
 const SLOT_ALIGNMENT: usize = 64;
-/// The kernel allocates slots in blocks of this many bytes, or the next power of two that holds one.
+/// Bytes of the blocks in which the kernel allocates slots. If a slot is longer, a block has the next power of two.
 const RING_BLOCK_BYTES: usize = 1 << 16;
 
 /// Counts of the frames by their fate.
@@ -33,7 +33,7 @@ pub struct TxCounts {
     pub refused: u64,
 }
 
-/// Layout of the slots.
+/// Layout of the slots in memory: bytes of a slot and of a block, and numbers of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TxRingShape {
     pub(super) slot: usize,
@@ -69,14 +69,14 @@ impl TxRingShape {
     }
 }
 
-/// The arithmetic of the ring.
+/// Positions in the ring, and access to its slots.
 #[derive(Debug)]
 pub(super) struct TxSlots {
     pub(super) area: SharedArea,
     pub(super) shape: TxRingShape,
     /// Next slot to fill.
     pub(super) head: usize,
-    /// Oldest slot not given back.
+    /// Oldest slot that the kernel has not given back.
     tail: usize,
     /// Number of slots from tail to head.
     pub(super) filled: usize,
@@ -121,7 +121,8 @@ impl TxSlots {
         self.filled += 1;
     }
 
-    /// The kernel's own rule for packet sockets: a VLAN tag does not count as part of the MTU.
+    /// Checks the length of a frame by the kernel's own rule for packet sockets: a VLAN tag does not count as
+    /// part of the MTU.
     fn is_sendable(&self, frame: usize, len: usize) -> bool {
         let most = ETHERNET_HEADER + self.mtu;
         len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG_BYTES && self.is_tagged(frame)))
@@ -146,7 +147,8 @@ impl TxSlots {
         }
     }
 
-    /// Removes the refused frame at the tail. The kernel waits at this slot, so the later frames move up by one.
+    /// Removes the refused frame at the tail. The kernel waits at this slot, so each later frame is moved into
+    /// the slot before it.
     fn remove_refused_frame(&mut self) {
         let mut slot = self.tail;
         for _ in 1..self.filled {
@@ -166,7 +168,8 @@ impl TxSlots {
         self.counts.refused += 1;
     }
 
-    /// Committed frames that the kernel has not taken. It takes them in order, so they are the latest ones.
+    /// Number of committed frames that the kernel has not taken. The kernel takes frames in order, so these
+    /// are the latest ones.
     pub(super) fn untaken_frames(&self) -> usize {
         let mut slot = self.head;
         for untaken in 0..self.filled {
@@ -179,7 +182,7 @@ impl TxSlots {
         self.filled
     }
 
-    /// Frames that the kernel has taken, including frames with slots that have not come back.
+    /// Number of frames that the kernel has taken, including frames whose slots it has not given back yet.
     pub(super) fn handed_over_frames(&self) -> u64 {
         self.counts.taken + (self.filled - self.untaken_frames()) as u64
     }

@@ -1,4 +1,4 @@
-//! The lists of system calls. All of them are here.
+//! The lists of system calls, for all classes of threads.
 
 use super::{SET_ID_BITS, SyscallList, SyscallRule, ThreadClass};
 use crate::private_files;
@@ -198,7 +198,7 @@ const SELF_INFORMATION_CALLS: &[c_long] = &[
     libc::SYS_prlimit64,
 ];
 
-/// Calls that newer architectures do without, or that have no name in every C library.
+/// Calls that newer architectures do not have, or that have no constant in some C libraries.
 #[cfg(target_arch = "x86_64")]
 const OLD_NAMES: &[c_long] = &[
     libc::SYS_renameat,
@@ -258,7 +258,8 @@ const BOUNDED_CALLS: [(c_long, SyscallRule); 8] = [
         },
     ),
     (libc::SYS_prctl, SyscallRule::ArgumentIn(0, PROCESS_OPTIONS)),
-    // Landlock restricts no change of a mode, owner or time: root without capabilities could make any of root's files a setuid program.
+    // Landlock does not restrict changes of mode, owner or time. So root without capabilities could turn any file of
+    // root into a setuid program.
     (libc::SYS_fchmod, SyscallRule::ArgumentIn(1, PRIVATE_FILE_MODES)),
     // The reaction to a deadly call cannot be changed: see `trap`.
     (
@@ -328,7 +329,7 @@ const RIG_CALLS: &[c_long] = &[
     libc::SYS_adjtimex,
     libc::SYS_clock_adjtime,
     libc::SYS_capset,
-    // A thread takes a stricter filter.
+    // A thread may install a stricter filter for itself.
     libc::SYS_seccomp,
 ];
 

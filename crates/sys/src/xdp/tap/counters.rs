@@ -1,5 +1,5 @@
-//! Counters of the programs: one map with a value for each direction, each mirror of it, and each pair of interfaces between
-//! which frames were handed over.
+//! Counters of the programs: one map with a value for each direction, for each mirror of a direction, and for each pair
+//! of interfaces between which frames are redirected.
 //!
 //! The layout is that of `bpf/tap.bpf.c`; numbers only grow.
 
@@ -17,9 +17,9 @@ const _: () = assert!(
 );
 const DIRECTION_COUNT: u32 = 2;
 const EXIT_COUNT: u32 = 10;
-/// Index of the first side's first exit.
+/// Index of the counts of frames that are redirected from the first side to its first exit.
 pub(super) const FIRST_HANDED_INDEX: u32 = DIRECTION_COUNT + 16;
-/// Index of the first side's failed redirects.
+/// Index of the counts of failed redirects from the first side.
 pub(super) const FIRST_FAILURE_INDEX: u32 = FIRST_HANDED_INDEX + DIRECTION_COUNT * EXIT_COUNT;
 const COUNTER_COUNT: u32 = FIRST_FAILURE_INDEX + DIRECTION_COUNT;
 
@@ -28,43 +28,43 @@ pub(super) fn outbound_index(direction: usize, mirror: usize) -> u32 {
     DIRECTION_COUNT.saturating_add(clamp_to_u32(direction * MAX_MIRRORS + mirror))
 }
 
-/// Frames that arrived at a side.
+/// Frames that arrived at a side (one of the two interfaces of the tap).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InboundCounts {
     pub received: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of the received frames, without FCS.
     pub bytes: u64,
-    /// Frames that could not be forwarded because there was no peer.
+    /// Frames that could not be forwarded because the other interface no longer exists.
     pub gone: u64,
-    /// Frames to a station that copies go to: forwarded, not copied.
+    /// Frames to the destination address of a mirror's copies: forwarded and not copied, so that copies do not loop.
     pub own: u64,
-    /// Frames that are too long to be copied: forwarded.
+    /// Frames that are too long to be copied: forwarded only.
     pub too_long: u64,
-    /// Frames that are not to be copied: forwarded.
+    /// Frames that are not to be copied: forwarded only.
     pub other: u64,
     /// Frames to be copied and forwarded.
     pub wanted: u64,
-    /// Wanted frames that had no room for the metadata which the trailer needs.
+    /// Frames to be copied that had no space for the metadata that the trailer needs.
     pub unnoted: u64,
 }
 
-/// Copies that came to a mirror.
+/// Copies for one mirror, of frames that arrived at one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutboundCounts {
-    /// Copies given to its driver.
+    /// Copies that were passed on to the mirror's driver.
     pub passed: u64,
     pub bytes: u64,
-    /// Copies that are too long for it.
+    /// Copies that are too long for the mirror.
     pub too_long: u64,
     /// Copies without space for a trailer.
     pub no_room: u64,
 }
 
-/// Outcome of the frames that a driver was given.
+/// What a driver did with the frames that were redirected to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DriverHandoverCounts {
+pub struct DriverSendCounts {
     pub sent: u64,
-    /// Frames not taken, including frames that a program of the exit had dropped.
+    /// Frames that the driver refused, and frames that the program at the exit dropped.
     pub dropped: u64,
 }
 
@@ -73,11 +73,11 @@ pub struct DriverHandoverCounts {
 pub struct FailedCounts {
     /// The peer was down.
     pub down: u64,
-    /// The frame was longer than the peer takes.
+    /// The frame was longer than the peer accepts.
     pub too_long: u64,
     /// No memory for a clone.
     pub memory: u64,
-    /// The peer takes no redirected frames, or none in several pieces.
+    /// The peer accepts no redirected frames, or none in several buffers.
     pub deaf: u64,
     pub other: u64,
 }
@@ -121,20 +121,20 @@ impl TapCounts {
     }
 
     /// Reads the counts of frames that arrived at a side and were passed to the other.
-    pub fn read_forwarding_handover(&self, side: usize) -> Result<DriverHandoverCounts, Error> {
+    pub fn read_forwarded_counts(&self, side: usize) -> Result<DriverSendCounts, Error> {
         self.read_handover_counts(side, 1 - side.min(1))
     }
 
     /// Reads the counts of frames that arrived at a side and were handed to a mirror.
-    pub fn read_mirror_handover(&self, side: usize, mirror: usize) -> Result<DriverHandoverCounts, Error> {
+    pub fn read_mirrored_counts(&self, side: usize, mirror: usize) -> Result<DriverSendCounts, Error> {
         self.read_handover_counts(side, 2 + mirror)
     }
 
-    fn read_handover_counts(&self, side: usize, exit: usize) -> Result<DriverHandoverCounts, Error> {
+    fn read_handover_counts(&self, side: usize, exit: usize) -> Result<DriverSendCounts, Error> {
         let exit = clamp_to_u32(exit).min(EXIT_COUNT - 1);
         let [sent, dropped] =
             self.read_counter_sums(FIRST_HANDED_INDEX + u32::from(side == 1) * EXIT_COUNT + exit)?;
-        Ok(DriverHandoverCounts { sent, dropped })
+        Ok(DriverSendCounts { sent, dropped })
     }
 
     /// Reads the counts of redirects from a side that failed.
@@ -145,8 +145,8 @@ impl TapCounts {
     }
 }
 
-/// Numbers of all interfaces, the sides first; zero for none.
-pub(super) fn interface_numbers(orders: &TapForwardingRules) -> [u32; EXIT_COUNT as usize] {
+/// Numbers of all interfaces of the tap, first those of the two sides; unused entries are zero.
+pub(super) fn list_tap_interfaces(orders: &TapForwardingRules) -> [u32; EXIT_COUNT as usize] {
     let mut places = [0; EXIT_COUNT as usize];
     let all = orders.sides.into_iter().chain(orders.mirrors.iter().map(|mirror| mirror.index));
     for (place, index) in places.iter_mut().zip(all) {

@@ -116,8 +116,8 @@ fn tap_forwards_frames_unchanged_and_readdresses_copies() {
     assert_eq!((inbound.received, inbound.wanted, inbound.gone), (20, 20, 0));
     assert_eq!(counts.read_outbound_counts(0, 0).unwrap().passed, 20);
     assert!(forwarding.watch_error().is_none(), "{:?}", forwarding.watch_error());
-    assert_eq!(counts.read_forwarding_handover(0).unwrap(), DriverHandoverCounts { sent: 20, dropped: 0 });
-    assert_eq!(counts.read_mirror_handover(0, 0).unwrap(), DriverHandoverCounts { sent: 20, dropped: 0 });
+    assert_eq!(counts.read_forwarded_counts(0).unwrap(), DriverSendCounts { sent: 20, dropped: 0 });
+    assert_eq!(counts.read_mirrored_counts(0, 0).unwrap(), DriverSendCounts { sent: 20, dropped: 0 });
     assert_eq!(counts.read_inbound_counts(1).unwrap().received, 0);
 }
 

@@ -1,7 +1,7 @@
 //! Counts what the drivers did with redirected frames. Only the kernel's tracepoints report this for a program that
 //! forwards in the kernel.
 //!
-//! If the tracepoints cannot be used, the reason is kept, and these counts are unknown.
+//! If the tracepoints cannot be used, there are no such counts, and [`RedirectWatch::watch_error`] returns the reason.
 
 use super::counters::{self, TapCounts};
 use super::{TAP_PROGRAM, TapForwardingRules};
@@ -13,7 +13,7 @@ use std::path::Path;
 
 const DEVMAP_XMIT_TRACEPOINT: &CStr = c"xdp_devmap_xmit";
 const REDIRECT_ERR_TRACEPOINT: &CStr = c"xdp_redirect_err";
-/// Size of `struct places`.
+/// Size of `struct places`, in bytes.
 const PLACES_BYTES: usize = 64;
 const TRACEPOINT_NAMES: [&str; 2] = ["handed", "refused"];
 
@@ -61,7 +61,7 @@ fn attach_program(
         .attach_tracepoint(tracepoint)
 }
 
-/// `struct places`.
+/// Encodes `struct places` for the programs at the tracepoints.
 fn encode_places(netns: &NetNs, orders: &TapForwardingRules) -> Result<Vec<u8>, Error> {
     let types = KernelTypes::read_btf()?;
     let space = types.member_offset("net", "ns")? + types.member_offset("ns_common", "inum")?;
@@ -74,7 +74,7 @@ fn encode_places(netns: &NetNs, orders: &TapForwardingRules) -> Result<Vec<u8>, 
         space,
         number,
     ];
-    let places = counters::interface_numbers(orders);
+    let places = counters::list_tap_interfaces(orders);
     let all =
         head.into_iter().chain(places).chain([counters::FIRST_HANDED_INDEX, counters::FIRST_FAILURE_INDEX]);
     Ok(all.flat_map(u32::to_ne_bytes).collect())

@@ -56,7 +56,7 @@ impl RunQueue {
         &self.area
     }
 
-    /// Hands a run over; `false` if too many wait.
+    /// Queues a run for the program; `false` if [`MAX_WAITING_RUNS`] runs wait already.
     pub(super) fn push_run(&mut self, run: &FrameRun) -> bool {
         if self.pushed - self.read_progress().popped >= MAX_WAITING_RUNS {
             return false;
@@ -88,7 +88,8 @@ impl RunQueue {
 
     /// Reads the program's progress through the runs.
     pub(super) fn read_progress(&self) -> RunProgress {
-        // The order matters: "nothing left" must not be read before "all popped".
+        // `popped` is read first: otherwise the program could pop a run between the two readings, and `left` would
+        // belong to the run before.
         let popped = self.read_long(control::POPPED);
         RunProgress {
             popped,

@@ -7,7 +7,7 @@ use crate::bpf::{BpfMap, MapKind};
 use crate::layout::send::{check, op, shape, value};
 use packetrig_units::clamp_to_u32;
 
-/// Kinds of varying field, as numbers of the program.
+/// How a field changes from frame to frame; the numbers are those of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FieldChangeKind {
@@ -15,7 +15,7 @@ pub enum FieldChangeKind {
     Values = 0,
     StepUp = 1,
     StepDown = 2,
-    /// Start plus one of `step` numbers at random.
+    /// `start` plus a random number below `step`.
     Random = 3,
     /// All bits at random.
     RandomWhole = 4,
@@ -31,50 +31,50 @@ pub struct FieldChange {
     /// Number of values before they repeat; 0 if they never do.
     pub count: u64,
     pub seed: u64,
-    /// The field's bits, at the right end of the number.
+    /// As many one bits as the field has bits, in the lowest positions.
     pub mask: u128,
     /// Offset of the 8 bytes (16 if `wide`) of the frame that contain the field, called the window. The offset is even,
     /// because checksums add words of 16 bits.
     pub at: u32,
     /// Number of bits of the window after the field; 0 if wide.
     pub shift: u32,
-    /// A window of 16 bytes.
+    /// The window has 16 bytes.
     pub wide: bool,
-    /// Checksums that cover it, as bits.
+    /// Checksums of the shape that cover the field, one bit for each.
     pub checks: u32,
-    /// Index of the first value, for [`FieldChangeKind::Values`].
+    /// For [`FieldChangeKind::Values`]: index of the field's first value in [`FrameTables::values`].
     pub values_from: u32,
 }
 
 /// A checksum of a shape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShapeChecksum {
-    /// One's-complement sum of everything it covers that does not vary.
+    /// One's-complement sum of those covered bytes that do not vary.
     pub base: u32,
     pub at: u16,
-    /// The checksum is to be wrong.
+    /// The program writes a wrong checksum on purpose.
     pub bad: bool,
     /// Zero is written as all ones.
     pub never_zero: bool,
-    /// Words of the tag it covers, as bits: mark, (stream or upper half of the short word), upper and lower half of the number (or lower half
-    /// of the short word), three of the time.
+    /// Words of the tag that the checksum covers, one bit for each: mark, (stream or upper half of the short word),
+    /// upper and lower half of the number (or lower half of the short word), three of the time.
     pub tag_words: u8,
     /// The tag is at an odd distance from where the checksum starts.
     pub tag_swapped: bool,
-    /// Later checksums that cover this one, as bits.
+    /// Later checksums that cover this one, one bit for each.
     pub into: u8,
 }
 
 /// The frames of one lane and one size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameShape {
-    /// Lane that counts its frames.
+    /// Lane that counts the frames of this shape.
     pub lane: u32,
     /// Frame length without FCS.
     pub len: u32,
     /// The beginning of the frame, with all varying bits zero; at most [`MAX_IMAGE_BYTES`] bytes.
     pub image: Vec<u8>,
-    /// Index of the fill.
+    /// Index of the fill in [`FrameTables::fills`].
     pub fill: u32,
     /// Offset of the fill in the frame.
     pub fill_at: u32,
@@ -84,13 +84,13 @@ pub struct FrameShape {
     pub tag_at: u32,
     /// Bytes of the tag: 16 or 6; 0 without a tag.
     pub tag_len: u32,
-    /// The number in the tag.
+    /// The number of the stream, which is in the tag.
     pub stream: u16,
     /// The tag, with zeros in place of everything that varies.
     pub tail: [u8; 16],
-    /// First of its varying fields, and how many.
+    /// Index of the first varying field in [`FrameTables::ops`], and number of varying fields.
     pub ops: (u32, u32),
-    /// Its checksums, inner before outer.
+    /// Checksums of the frame, inner ones before outer ones.
     pub checks: Vec<ShapeChecksum>,
 }
 
@@ -132,7 +132,7 @@ fn fill_bytes(fill: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A map with a value for each row, in the form of the program's structure.
+/// Creates a map with a value for each row. `bytes` encodes a row as the program's structure.
 fn create_table<T>(
     name: &'static str,
     value: usize,

@@ -111,7 +111,7 @@ struct Direction {
 impl Direction {
     fn forward(&mut self, is_over: &AtomicBool) -> Result<(), Error> {
         // What it forwards keeps leases alive: it must not stand behind senders.
-        packetrig_sys::sched::request_precedence().unwrap_or(());
+        packetrig_sys::sched::raise_thread_priority().unwrap_or(());
         while !is_over.load(Ordering::Acquire) {
             self.take_in();
             self.send_due(clock::monotonic_ns());

@@ -7,7 +7,7 @@ use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, SteeredPlane};
 use packetrig_fleet::agent::{AgentMachine, PersistentAgentState};
-use packetrig_fleet::fabric::{Fabric, ResultOutlet};
+use packetrig_fleet::fabric::{Fabric, ResultSender};
 use packetrig_fleet::hello::{ClockFacts, NodeHello};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{Nonce, RunPreparation, SentTotal};
@@ -16,7 +16,7 @@ use packetrig_fleet_io::{
 };
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_with_retries};
-use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth};
+use packetrig_plan::{Plan, PlanChange, PlanGrowth, StreamResumePoint};
 use packetrig_report::NodeName;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -104,7 +104,7 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
     let limits = SpoolLimits { bytes: 1 << 24, keep_free: 0 };
     let spool = ResultSpool::open_or_create(&home.join("spool"), limits, Box::new(|_| None))?;
     let of = node.clone();
-    let open = Box::new(move || Ok(Box::new(fabric.open_result_outlet(&of)?) as Box<dyn ResultOutlet>));
+    let open = Box::new(move || Ok(Box::new(fabric.open_result_outlet(&of)?) as Box<dyn ResultSender>));
     let captures = home.join("captures");
     let source = UplinkSource { spool, captures, capture_bytes: 1 << 20, node: node.clone() };
     let uplink = ResultUplink::start_sending(source, open)?;
@@ -223,11 +223,11 @@ impl SteeredPlane for CountingPlane {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<StreamResumePoint>, EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn announce_change(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce_change(&mut self, _: &[StreamResumePoint], _: Option<MonoTime>) -> Result<(), EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 

@@ -14,7 +14,7 @@ use packetrig_fleet::message::{
     StopReason,
 };
 use packetrig_fleet::{packed, places};
-use packetrig_plan::{Plan, PlanParseOptions, PlanPart, PlanParts};
+use packetrig_plan::{Plan, PlanParseOptions, PlanPart, PlanPartCutter};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, PortPlace, RunFacts, RunId, assemble_report};
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -148,7 +148,7 @@ fn letters(
     nodes: usize,
     whole: &RunPreparation,
 ) -> anyhow::Result<()> {
-    let (parts, ms) = timed(|| PlanParts::from_document(whole.document.text()));
+    let (parts, ms) = timed(|| PlanPartCutter::from_document(whole.document.text()));
     figures.push(("take the plan apart", ms));
     let parts = parts.context("it has parts")?;
     let head = MessageHead {
@@ -161,7 +161,7 @@ fn letters(
     let (mut making, mut reading) = (0.0, 0.0);
     for node in (0..nodes).step_by(nodes.div_ceil(SOME)) {
         let (packed, ms) = timed(|| {
-            let PlanPart { document, ports } = parts.plan_part_for_ports(&[node]);
+            let PlanPart { document, ports } = parts.cut_plan_part_for_ports(&[node]);
             let mut places = vec![PortPlace::elsewhere(); nodes];
             for port in ports {
                 places[port] = whole.places[port].clone();

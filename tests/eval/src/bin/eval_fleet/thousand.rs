@@ -17,7 +17,7 @@ use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::RunState;
 use packetrig_report::{NodeName, PlanHash, RunId};
 use packetrig_stats::result::CountSample;
-use packetrig_stats::terms::RunTerms;
+use packetrig_stats::terms::SharedRunOptions;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -283,7 +283,7 @@ fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut O
     let head = MessageHead { plan: PlanHash::from_document("crowd"), ..head("crowd") };
     let preparation = RunPreparation {
         document: "crowd".into(),
-        terms: RunTerms { steered: true, ..RunTerms::default() },
+        terms: SharedRunOptions { steered: true, ..SharedRunOptions::default() },
         ..RunPreparation::default()
     };
     let limits = RunLimits::for_fleet(round_trip, Nanos::ZERO);

@@ -1,7 +1,7 @@
 //! What the table is told of this machine's memory, a place for records, and the processor's time.
 
 use anyhow::Context;
-use packetrig_flow::{FlowOutlet, FlowRecord, MemoryHints};
+use packetrig_flow::{FlowEventReceiver, FlowRecord, MemoryHints};
 
 /// Hints as the meter gives them.
 pub(crate) struct Machine;
@@ -23,7 +23,7 @@ pub(crate) struct Sink {
     pub(crate) packets: u64,
 }
 
-impl FlowOutlet for Sink {
+impl FlowEventReceiver for Sink {
     fn on_record(&mut self, record: &FlowRecord) {
         self.packets += record.packets();
     }

@@ -8,7 +8,9 @@ use packetrig_eval::output::{Output, Table};
 use packetrig_eval::traffic::EVERY_NS;
 use packetrig_eval::{Effort, mix};
 use packetrig_flow::parse::{FrameParser, ParseOptions};
-use packetrig_flow::{FlowKey, FlowOutlet, FlowRecord, FlowTable, MemoryHints, PacketInfo, TableOptions};
+use packetrig_flow::{
+    FlowEventReceiver, FlowKey, FlowRecord, FlowTable, MemoryHints, PacketInfo, TableOptions,
+};
 use packetrig_tests::program::Running;
 use packetrig_units::Nanos;
 use serde_json::Value;
@@ -98,7 +100,7 @@ fn judge(made: &MadeTraffic, effort: Effort) -> anyhow::Result<Judged> {
 #[derive(Debug, Default)]
 struct Recorded(BTreeMap<FlowKey, mix::FlowTruth>);
 
-impl FlowOutlet for Recorded {
+impl FlowEventReceiver for Recorded {
     fn on_record(&mut self, record: &FlowRecord) {
         let canonical = record.key.to_canonical();
         let mut halves = [record.forward, record.reverse];

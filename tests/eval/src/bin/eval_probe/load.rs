@@ -56,7 +56,7 @@ impl Load {
         match self {
             Self::Idle => {}
             Self::Hogs => {
-                for cpu in sched::allowed_cpus()? {
+                for cpu in sched::read_allowed_cpus()? {
                     running.children.push(spawn(None, &[HOG, &cpu.to_string()])?);
                 }
             }
@@ -131,7 +131,7 @@ fn hog(cpu: usize) -> anyhow::Result<()> {
     let end = clock::monotonic_ns() + LONGEST_NS;
     while clock::monotonic_ns() < end && !is_orphan() {
         for _ in 0..1_000_000 {
-            clock::spin_hint();
+            clock::hint_busy_loop();
         }
     }
     Ok(())

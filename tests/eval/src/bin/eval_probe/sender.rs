@@ -4,7 +4,7 @@ use crate::frames::{self, Key};
 use packetrig_plan::PortLocation;
 use packetrig_probe::ReleaseMechanism;
 use packetrig_probe_io::Error;
-use packetrig_probe_io::release::{self, DepartedFrame, DueFrame, FrameRelease, ReleaseOptions};
+use packetrig_probe_io::release::{self, DepartedFrame, DueFrame, FrameReleaser, ReleaseOptions};
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_units::{MonoTime, Nanos};
 
@@ -74,7 +74,7 @@ impl Train {
 
 /// An open mechanism.
 pub(crate) struct Sender {
-    mechanism: Box<dyn FrameRelease>,
+    mechanism: Box<dyn FrameReleaser>,
     whose: u16,
 }
 

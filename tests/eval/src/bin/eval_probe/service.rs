@@ -15,7 +15,7 @@ use packetrig_eval::process::processor_time;
 use packetrig_plan::PortLocation;
 use packetrig_probe::ReleaseMechanism;
 use packetrig_probe::frame::{ProbeFrameEndpoints, UDP};
-use packetrig_probe_io::release::{self, DueFrame, FrameRelease, ReleaseOptions};
+use packetrig_probe_io::release::{self, DueFrame, FrameReleaser, ReleaseOptions};
 use packetrig_release::message::{PacketKind, PacketOutcome, PacketReport, PacketToRelease, ReportFlags};
 use packetrig_release::{ReleaseClient, ReleaseEvent};
 use packetrig_sys::clock;
@@ -234,7 +234,7 @@ fn start() -> MonoTime {
 
 fn send(
     cable: &mut Cable,
-    sender: &mut dyn FrameRelease,
+    sender: &mut dyn FrameReleaser,
     ends: &ProbeFrameEndpoints,
     number: u32,
 ) -> anyhow::Result<SeenTrain> {

@@ -1,11 +1,11 @@
-//! A method as the command line asks for it, and the arguments that all methods share.
+//! A test method with its arguments of the command line, and access to the arguments that all methods share.
 
 use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodRunOptions, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, SizeArg,
 };
 
-/// A method as the command line asks for it.
+/// A test method, with its arguments of the command line.
 pub(crate) enum MethodRequest {
     Rfc2544(Box<Rfc2544Args>),
     Mlrsearch(Box<MlrsearchArgs>),
@@ -27,7 +27,7 @@ impl MethodRequest {
         }
     }
 
-    /// Size of the frames, if the method leaves it to the user and the user has named it.
+    /// Size of the frames that the user named; `None` if the user named none, or if the method has a list of sizes.
     pub(super) const fn frame_size(&self) -> Option<SizeArg> {
         match self {
             Self::Rfc2544(_) => None,

@@ -1,4 +1,5 @@
-//! The accounts of the ledger in three columns, in the order in which a frame passes them.
+//! Draws the ledger, that is, how many frames passed or were lost at each point, in three columns: our sender, the
+//! path and our receiver.
 
 use super::super::facts::{RunFacts, count_or_unmeasured};
 use super::{Theme, draw_line};
@@ -8,12 +9,12 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-/// Rows of the drawing: two lines of headings, and the accounts.
+/// Height of the ledger on the screen: two lines of headings, and a line for each account.
 pub(super) const LEDGER_ROWS: u16 = 7;
 /// Gap between two columns of the ledger, in characters.
 const LEDGER_COLUMN_GAP: u16 = 2;
 
-/// Accounts by their names in `report.json`, and their names here.
+/// Names of the accounts in `report.json`, each with its label on the screen.
 const SENDER_ACCOUNT_LABELS: [(&str, &str); 4] =
     [("built", "built"), ("refused", "refused"), ("tx_dropped", "dropped"), ("on_wire", "on the wire")];
 const RECEIVER_ACCOUNT_LABELS: [(&str, &str); 5] = [
@@ -28,7 +29,7 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
     let heading = Line::styled("Where frames went, and where they were lost", Theme::title_style());
     draw_line(frame, Rect { height: area.height.min(1), ..area }, heading);
     let width = (area.width.saturating_sub(2 * LEDGER_COLUMN_GAP) / 3).min(40);
-    let [sender, path, receiver] = run.losses.loss_places();
+    let [sender, path, receiver] = run.losses.losses_by_place();
     for (index, (place, accounts)) in
         [(sender, &SENDER_ACCOUNT_LABELS[..]), (path, &[][..]), (receiver, &RECEIVER_ACCOUNT_LABELS[..])]
             .into_iter()
@@ -54,7 +55,7 @@ fn build_place_line((place, lost): (&'static str, Option<u64>), width: u16, them
 fn build_count_line(name: &str, count: Option<u64>, width: u16, style: Style) -> Line<'static> {
     let width = usize::from(width);
     let mut text = count_or_unmeasured(count);
-    // If the words have no room beside the name, a question mark replaces them.
+    // If the words `not measured` have no room beside the name, a question mark replaces them.
     if count.is_none() && name.len() + text.len() >= width {
         "?".clone_into(&mut text);
     }
@@ -62,7 +63,7 @@ fn build_count_line(name: &str, count: Option<u64>, width: u16, style: Style) ->
     Line::from(vec![Span::raw(format!("{name}{}", " ".repeat(gap))), Span::styled(text, style)])
 }
 
-/// Style that makes losses stand out.
+/// Returns the style of a count of lost frames: a count above 0 stands out.
 pub(super) fn loss_style(lost: Option<u64>, theme: Theme) -> Style {
     match lost {
         // An unknown loss has no colour: it is neither good nor bad.

@@ -1,5 +1,5 @@
-//! The tables of streams and ports. Their columns are those of the server's lists. If a table is too wide, it
-//! omits columns by their rank, the highest rank first.
+//! Draws the tables of streams and ports. The server crate defines their columns. A table that is too wide for the
+//! screen omits columns by their rank, the highest rank first.
 
 use super::super::facts::{
     LiveRow, RunFacts, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash, make_printable,
@@ -19,10 +19,10 @@ use serde_json::Value;
 use std::iter;
 
 const TABLE_COLUMN_SPACING: u16 = 1;
-/// Name of the column with the whole route. A terminal has no room for a second one.
+/// Name of the API column with the sending port. The screen also shows the receiving port there, to save a column.
 const ROUTE_COLUMN: &str = "port_tx";
 
-/// A column of a table.
+/// A column of the API that the screen shows.
 #[derive(Clone, Copy)]
 struct ShownColumn {
     /// Name of the column in the API.
@@ -89,7 +89,7 @@ fn format_percent_or_dash(value: Option<f64>) -> String {
     })
 }
 
-/// Formats a count with all digits if they fit, otherwise its magnitude.
+/// Formats a count with all digits if they fit into `width`, otherwise rounded.
 fn format_count_to_width(count: Option<u64>, width: usize) -> String {
     let Some(count) = count else { return dash_text() };
     let exact = numbers::format_count(count);
@@ -152,12 +152,12 @@ pub(super) fn draw_ports(
     draw_table(frame, rows.left, shown_columns(PORT_COLUMNS), &shown, ("", false), theme);
 }
 
-/// Returns the first row of a page that has the selected one in its middle, if possible.
+/// Returns the index of the first row to show, so that the selected row is in the middle of the page if possible.
 pub(super) fn choose_first_row(selected: usize, page: usize, count: usize) -> usize {
     selected.saturating_sub(page / 2).min(count.saturating_sub(page))
 }
 
-/// Draws rows of a table. A row that is `None` has been requested and will come.
+/// Draws rows of a table. `None` stands for a row that the server has not sent yet.
 fn draw_table(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -167,7 +167,7 @@ fn draw_table(
     theme: Theme,
 ) {
     let shown = columns_that_fit(columns, area.width);
-    // The order of ports cannot be chosen: their `sort` is empty.
+    // The user cannot sort ports: `sort` is empty for them.
     let titles = shown.iter().enumerate().map(|(index, column)| {
         let mark = match (!sort.is_empty() && column.name == sort, is_descending) {
             (false, _) => "",
@@ -195,7 +195,8 @@ fn draw_table(
     frame.render_widget(table, area);
 }
 
-/// Names of the rows. Routes of one flow have the same name, so each name has its route if the table has no column for it.
+/// Returns the names of the rows. The routes of a flow have the same name: if the table has no column for the route,
+/// the route is appended to such a name.
 fn list_row_names(shown: &[ShownColumn], rows: &[(Option<impl LiveRow>, Style)]) -> Vec<String> {
     let Some(column) = shown.first() else { return Vec::new() };
     let has_route = shown.iter().any(|column| column.name == ROUTE_COLUMN);
@@ -217,12 +218,12 @@ fn is_unique_name(names: &[Option<String>], name: &str) -> bool {
     names.iter().flatten().filter(|other| *other == name).count() == 1
 }
 
-/// Text of a cell whose row was requested and will come.
+/// Returns the text of a cell whose row the server has not sent yet.
 fn pending_row_text() -> String {
     "…".to_owned()
 }
 
-/// Shortens a text to this width. Beginning and end stay: many names differ only at their ends.
+/// Shortens a text to `width` characters by an ellipsis in its middle: many names differ only at their ends.
 fn elide_middle(text: &str, width: u16) -> String {
     let (length, width) = (text.chars().count(), usize::from(width));
     if length <= width {
@@ -233,13 +234,13 @@ fn elide_middle(text: &str, width: u16) -> String {
     text.chars().take(kept - end).chain(['…']).chain(text.chars().skip(length - end)).collect()
 }
 
-/// Returns a cell. The first column has names, so its text is at the left; other columns align at the right.
+/// Makes a cell of the column `index`. The first column has names and is aligned left; other columns are aligned right.
 fn align_cell(index: usize, text: String) -> Cell<'static> {
     let line = Line::from(text);
     Cell::from(if index == 0 { line } else { line.right_aligned() })
 }
 
-/// The columns that fit into this width. The first one, which names the row, gets the remaining space.
+/// Removes columns, highest rank first, until the others fit into `width`. One column always remains.
 fn columns_that_fit(mut shown: Vec<ShownColumn>, width: u16) -> Vec<ShownColumn> {
     while shown.len() > 1
         && shown.iter().map(|column| column.form.width + TABLE_COLUMN_SPACING).sum::<u16>()

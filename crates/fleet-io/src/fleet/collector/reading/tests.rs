@@ -1,7 +1,7 @@
 use super::super::{ReceivedSegment, StoredBatch};
 use super::*;
 use crossbeam_channel::{Sender, unbounded};
-use packetrig_fleet::fabric::{Fabric, ResultOutlet, SegmentDelivery, SegmentId};
+use packetrig_fleet::fabric::{Fabric, ResultSender, SegmentDelivery, SegmentId};
 use packetrig_fleet::local::{LocalFabric, LocalIncoming, LocalRecords};
 use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes};
 use packetrig_report::NodeName;
@@ -23,7 +23,7 @@ struct WatchedIncoming {
     is_nearly_full: bool,
 }
 
-impl ResultInlet for WatchedIncoming {
+impl ResultReceiver for WatchedIncoming {
     type Token = SegmentId;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), fabric::Error> {
@@ -79,7 +79,7 @@ impl ResultStore for Known {
 /// A controller that reads, and a fabric that others use as well.
 struct Bench {
     fabric: LocalFabric,
-    reading: RunReading<WatchedIncoming, LocalRecords>,
+    reading: RunReadingState<WatchedIncoming, LocalRecords>,
     wanted_runs: (Sender<RunId>, Receiver<RunId>),
     store: Known,
 }
@@ -105,7 +105,7 @@ impl Bench {
         let watch = ControllerTermWatch::new(ControllerTermTimes::default());
         let others =
             OtherRuns { records: fabric.open_records().unwrap(), watch, presences: None, reads_all: false };
-        let reading = RunReading::new(incoming, others, Arc::default());
+        let reading = RunReadingState::new(incoming, others, Arc::default());
         Self { fabric, reading, wanted_runs: unbounded(), store: Known::default() }
     }
 
@@ -129,7 +129,7 @@ impl Bench {
     }
 
     fn turn(&mut self) {
-        self.reading.read_wanted_runs(&self.wanted_runs.1, &self.store);
+        self.reading.update_run_reading(&self.wanted_runs.1, &self.store);
     }
 
     /// A turn in which it looks what waits, and one in which it does not for each place of a late run.
