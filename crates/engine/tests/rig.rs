@@ -39,7 +39,7 @@ fn both_ways() -> Plan {
             StreamAmount::Bursts {
                 bursts: 10,
                 packets: 50,
-                between: packetrig_plan::InterFrameGap::Time(Nanos::from_millis(1)),
+                between: packetrig_plan::OtgPause::Time(Nanos::from_millis(1)),
             },
         ),
     ];

@@ -125,8 +125,8 @@ impl BackpressurePolicy {
         clock::monotonic_ns().saturating_sub(last_progress_ns) >= self.stall_timeout_ns(reach)
     }
 
-    /// Returns how long to wait, after the last batch, for an output that accepts no data: `usual`, or for a connected
-    /// output of a meter of files its stall timeout if that is longer.
+    /// Returns how long to wait for a stalled output after the last batch. Normally this is `usual`. If the meter reads
+    /// files and the output is connected, it is the stall timeout, if that is longer.
     pub(crate) fn wait_after_last_batch_ns(&self, reach: OutputReachability, usual: Nanos) -> u64 {
         // A file loses no packets during the wait, but a live meter must end within a fixed time.
         let can_wait = self.0.is_of_files.load(Ordering::Acquire) && reach == OutputReachability::Connected;

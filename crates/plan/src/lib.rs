@@ -33,8 +33,8 @@ pub mod trial;
 
 pub use growth::{GrowingPlan, PlanDocument, PlanGrowth, SentDocument};
 pub use model::{
-    BoundPlan, BoundStream, CaptureFormat, FlowShare, InterFrameGap, Plan, PlanParseOptions, PlannedCapture,
-    Port, PortHost, PortLocation, Stream, StreamAmount, StreamDuration, WantedMetrics,
+    BoundPlan, BoundStream, CaptureFormat, FlowShare, OtgPause, Plan, PlanParseOptions, PlannedCapture, Port,
+    PortHost, PortLocation, Stream, StreamAmount, StreamDuration, WantedMetrics,
 };
 pub use parts::{PlanPart, PlanPartCutter};
 pub use problem::{PlanProblem, PlanProblems, ProblemSeverity};

@@ -84,7 +84,7 @@ impl FlowShare {
 
 /// A pause as OTG gives it: as a time, or as a number of bytes that the link could send in that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InterFrameGap {
+pub enum OtgPause {
     /// The time that these bytes take on the link.
     Bytes(u64),
     Time(Nanos),
@@ -95,7 +95,7 @@ pub enum InterFrameGap {
 pub struct StreamDuration {
     pub amount: StreamAmount,
     /// Pause before the first frame.
-    pub delay: InterFrameGap,
+    pub delay: OtgPause,
     /// Minimum number of idle bytes between frames.
     pub gap: u32,
 }
@@ -113,7 +113,7 @@ pub enum StreamAmount {
         bursts: u64,
         packets: u64,
         /// Pause from the end of one burst to the next.
-        between: InterFrameGap,
+        between: OtgPause,
     },
 }
 

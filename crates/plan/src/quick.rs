@@ -159,7 +159,7 @@ impl SenderStream<'_> {
 }
 
 /// OTG's rate and duration of a stream.
-struct StreamPace {
+struct StreamRateAndDuration {
     rate: Value,
     duration: Value,
 }
@@ -272,7 +272,7 @@ impl QuickPlan {
         }
     }
 
-    fn compute_stream_pace(&self, stream: &SenderStream<'_>) -> StreamPace {
+    fn compute_stream_pace(&self, stream: &SenderStream<'_>) -> StreamRateAndDuration {
         let streams = u64::from(stream.of);
         // OTG's least `pps` is 1 and its least `bps` is 672: slower loads become bursts of one frame.
         let slow = match self.rate {
@@ -280,7 +280,7 @@ impl QuickPlan {
                 let whole = rate.frames_within(Nanos::from_secs(1));
                 // Only whole numbers that give every stream at least 1 pps can be written as `pps`.
                 if FrameRate::per_second(whole) == Some(rate) && whole >= streams {
-                    return StreamPace {
+                    return StreamRateAndDuration {
                         rate: pps_rate_to_json(stream.share_of_load(whole)),
                         duration: self.duration_value(),
                     };
@@ -289,7 +289,7 @@ impl QuickPlan {
             }
             Rate::Bits(bits) if bits.bits_per_second() / streams >= MIN_BIT_RATE => {
                 let bps = stream.share_of_load(bits.bits_per_second());
-                return StreamPace {
+                return StreamRateAndDuration {
                     rate: json!({"choice": "bps", "bps": bps}),
                     duration: self.duration_value(),
                 };
@@ -302,20 +302,20 @@ impl QuickPlan {
                 // A percentage of billionths has seven decimals; an `f64` has twice as many digits.
                 let percentage = stream.share_of_load(share.billionths()) as f64 / 1e7;
                 let rate = json!({"choice": "percentage", "percentage": percentage});
-                return StreamPace { rate, duration: self.duration_value() };
+                return StreamRateAndDuration { rate, duration: self.duration_value() };
             }
         };
         // A rate that rounds to zero gets the longest possible period.
         let period = slow.map_or(Nanos::MAX, |rate| rate.due_time(streams));
         if period > SINGLE_FRAME_SLOT {
-            return StreamPace {
+            return StreamRateAndDuration {
                 rate: pps_rate_to_json(1_000_000_000 / SINGLE_FRAME_SLOT.as_u64()),
                 duration: self.single_frame_bursts(period),
             };
         }
         // The rate is at least 1000/s and no whole number: the next whole rate differs by less than a thousandth.
         let rate = pps_rate_to_json((1_000_000_000 / period.as_u64().max(1)).max(1));
-        StreamPace { rate, duration: self.duration_value() }
+        StreamRateAndDuration { rate, duration: self.duration_value() }
     }
 
     /// The duration of a stream with one frame per period, as bursts of one frame: OTG's rates are

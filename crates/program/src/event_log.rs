@@ -46,7 +46,7 @@ pub enum LogFormat {
 
 /// Kind of reader of the text log: the journal needs another line format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LogReader {
+enum LogDestination {
     /// A file, a pipe or a terminal.
     Any,
     /// The journal of systemd. It adds the time itself, and reads the level as a number at the beginning of the line.
@@ -58,7 +58,7 @@ enum LogReader {
 struct LogWriter {
     filter: LogFilter,
     format: LogFormat,
-    reader: LogReader,
+    reader: LogDestination,
 }
 
 impl EventLogArgs {
@@ -75,7 +75,7 @@ impl EventLogArgs {
             (None, None) => return None,
         };
         let writer =
-            LogWriter { filter, format: self.log_format, reader: LogReader::detect_standard_error() };
+            LogWriter { filter, format: self.log_format, reader: LogDestination::detect_standard_error() };
         // A process has one log. In a test that runs several commands, the first one sets it.
         let is_first = tracing::subscriber::set_global_default(writer).is_ok();
         IS_LOG_ENABLED.fetch_or(is_first, Ordering::Relaxed);
@@ -88,7 +88,7 @@ pub fn is_event_log_enabled() -> bool {
     IS_LOG_ENABLED.load(Ordering::Relaxed)
 }
 
-impl LogReader {
+impl LogDestination {
     fn detect_standard_error() -> Self {
         // systemd writes the device and inode of the journal's stream into this variable. They are compared, because
         // standard error may have been redirected since then.

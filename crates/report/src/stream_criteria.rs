@@ -66,18 +66,17 @@ impl StreamReport {
         let stale = received.sequence.stale;
         let has_extra = self.loss.is_some_and(|loss| loss.extra > 0);
         let what = match (has_extra, stale) {
-            (true, _) => "arrived more than once, or more often than expected (check rx_tx_ratio)".to_owned(),
-            (false, 0) => "arrived more than once".to_owned(),
+            (true, _) => " arrived, or more frames than expected (check rx_tx_ratio)".to_owned(),
+            (false, 0) => " arrived".to_owned(),
             (false, stale) => {
                 format!(
-                    "arrived more than once, if all frames that arrived more than 65536 frames late ({stale}) \
-                     are copies"
+                    " arrived, if all frames that arrived more than 65536 frames late ({stale}) are copies"
                 )
             }
         };
         let expected = self.loss.map_or(received.frames, |loss| loss.expected);
         let ratio = Ratio::new(copies.most, expected);
-        let measured = format!("{} of {expected} frames {what} ({ratio})", copies.most);
+        let measured = format!("{} copies of {expected} expected frames{what} ({ratio})", copies.most);
         Some(StreamFinding::at_most(compute_allowed_count(limit, expected), copies, measured))
     }
 

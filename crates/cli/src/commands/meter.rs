@@ -41,8 +41,11 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     // The limits are checked before anything is created. The outputs read them again.
     directory_limits(&arguments.keep, arguments.directory.as_deref())?;
     signal::record_end_signals()?;
-    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::meter_program_needs(arguments)?)?
-        .suppress_report_if(arguments.quiet);
+    let opening = sandbox::begin_sandbox(
+        &arguments.user.sandbox,
+        needs::create_meter_files_and_list_needs(arguments)?,
+    )?
+    .suppress_report_if(arguments.quiet);
     let accounts = MeterAccounts::new();
     // Outputs are opened before the meter starts, so that an output that cannot be opened is reported at once.
     let outputs = MeterOutputs::open_outputs(arguments, &options, &accounts)?;

@@ -57,7 +57,7 @@ fn create_files(files: impl Iterator<Item = PathBuf>) -> Result<Vec<PathBuf>, Er
     Ok(files)
 }
 
-pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn create_meter_files_and_list_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let MeterArgs { tls_ca, tls_cert, tls_key, directory, inputs, of_group, .. } = arguments;
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let of_tls = of_tls.chain(of_group.peer_key.clone()).chain(arguments.flow_id_key.clone());

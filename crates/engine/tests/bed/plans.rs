@@ -5,7 +5,7 @@ use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::WorkerClock;
 use packetrig_engine::rig::{DataPlane as _, PortOpener, RigOptions, TestRig};
 use packetrig_plan::{
-    FlowShare, InterFrameGap, Plan, Port, PortHost, PortLocation, Stream, StreamAmount, StreamDuration,
+    FlowShare, OtgPause, Plan, Port, PortHost, PortLocation, Stream, StreamAmount, StreamDuration,
     WantedMetrics,
 };
 use packetrig_stats::result::NodeResult;
@@ -43,7 +43,7 @@ pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Stream
         rx: rx.to_vec(),
         frames: super::template(HeaderKind::Udp, 128).into(),
         rate: Rate::Frames(FrameRate::per_second(pps).expect("not zero")),
-        duration: StreamDuration { amount, delay: InterFrameGap::Time(Nanos::ZERO), gap: 12 },
+        duration: StreamDuration { amount, delay: OtgPause::Time(Nanos::ZERO), gap: 12 },
         metrics: WantedMetrics { enable: true, latency: true, rx_per_tx_thousandths: 1000 },
     }
 }

@@ -337,7 +337,10 @@ impl CollectLedger {
                 "connections refused: one side rejected the other's certificate or protocol",
                 self.sum_over_listeners(|intake| intake.handshakes_failed),
             ),
-            ("connections with more to read at the end", self.sum_over_listeners(|intake| intake.cut)),
+            (
+                "connections with unread data when the collector ended",
+                self.sum_over_listeners(|intake| intake.cut),
+            ),
         ];
         let found = all.into_iter().filter(|(_, amount)| *amount > 0);
         found.map(|(what, amount)| MissingData { what, amount }).collect()

@@ -91,7 +91,7 @@ struct WrittenRule {
     below: Option<WrittenCount>,
 }
 
-/// A number, or a text such as `10m`.
+/// A count: a number, or a text with a suffix for powers of a thousand (`10m` is ten million).
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum WrittenCount {

@@ -280,7 +280,7 @@ pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
     ("mpls expN", "three labels are kept: `exp0` to `exp2`"),
     (
         "mpls eos",
-        "three labels are kept, so the last one of a longer stack is not known; use `mplsTopLabelStackSection`",
+        "three labels are kept, so the bottom label of a deeper stack is not known; use `mpls label0`, `label1` or `label2`",
     ),
     ("flow", "a record belongs to one flow; `flowPart = 0` selects the first record of each"),
     ("flows", "a record belongs to one flow; `flowPart = 0` selects the first record of each"),

@@ -230,8 +230,8 @@ impl FlowCollector {
         if is_file || self.options.allowed.lists_host(address) {
             self.end_exporter_trial_if_room(&exporter, now_ns);
         }
-        // Established exporters never take the places that are reserved for the trial, and the new exporter sent the
-        // latest message. So the exporter that is forgotten here is not the new one.
+        // At least one place is reserved for exporters on trial. So a full table has another one on trial, and that one has
+        // been silent longer than the new exporter, which is not forgotten here.
         while self.table.len() > self.options.exporter_limit()
             && let Some(oldest) = self.table.longest_silent_exporter(ExporterTrialState::OnTrial).copied()
         {

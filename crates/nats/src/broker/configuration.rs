@@ -29,7 +29,7 @@ pub struct ServerSecurity {
     pub key: PathBuf,
     /// The authority whose client certificates are accepted.
     pub authority: PathBuf,
-    /// Signs the accounts, which contain the rights of those clients.
+    /// Signs the server's accounts, which state what these clients may do.
     pub accounts: ServerAccounts,
 }
 

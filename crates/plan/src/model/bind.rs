@@ -1,7 +1,7 @@
 //! Computes the schedules of streams from their rates and gaps and the speeds of the links, and checks that the links
 //! can carry the streams.
 
-use super::{FlowShare, InterFrameGap, MeanSize, Plan, Stream, StreamAmount};
+use super::{FlowShare, MeanSize, OtgPause, Plan, Stream, StreamAmount};
 use crate::timeline::{SendPattern, StreamTimeline};
 use crate::{PlanProblem, PlanProblems};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
@@ -166,7 +166,7 @@ impl Stream {
     }
 
     /// Converts a pause to a time. Fails for a pause in bytes if the speed of the link is not known.
-    fn pause_time(&self, gap: InterFrameGap, link: Option<BitRate>) -> Result<Nanos, Box<PlanProblem>> {
+    fn pause_time(&self, gap: OtgPause, link: Option<BitRate>) -> Result<Nanos, Box<PlanProblem>> {
         Ok(gap
             .time_on_link(link)
             .ok_or_else(|| self.missing_speed_problem("duration", "a pause in bytes"))?)
@@ -202,7 +202,7 @@ impl Stream {
     }
 }
 
-impl InterFrameGap {
+impl OtgPause {
     /// Converts the pause to a time on a link of this speed. `None` if the pause is in bytes and the
     /// speed is not known.
     fn time_on_link(self, link: Option<BitRate>) -> Option<Nanos> {

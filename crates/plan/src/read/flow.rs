@@ -13,8 +13,7 @@ use crate::document::TextPosition;
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording::FrameOrigin;
 use crate::{
-    FlowShare, InterFrameGap, PlanParseOptions, PlanProblem, Stream, StreamAmount, StreamDuration,
-    WantedMetrics,
+    FlowShare, OtgPause, PlanParseOptions, PlanProblem, Stream, StreamAmount, StreamDuration, WantedMetrics,
 };
 use packetrig_units::{FrameSize, Rate, Share};
 use packetrig_wire::payload::PayloadPattern;
@@ -162,11 +161,7 @@ fn placeholder_stream(flow: usize, gap: &FlowPlaceholder) -> Stream {
         rx: Vec::new(),
         frames: gap.frames.clone(),
         rate: Rate::Share(Share::WHOLE_LINK),
-        duration: StreamDuration {
-            amount: StreamAmount::Continuous,
-            delay: InterFrameGap::Bytes(0),
-            gap: 12,
-        },
+        duration: StreamDuration { amount: StreamAmount::Continuous, delay: OtgPause::Bytes(0), gap: 12 },
         metrics: WantedMetrics::default(),
     }
 }

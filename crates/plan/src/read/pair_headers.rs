@@ -217,7 +217,7 @@ struct NextHop {
 }
 
 impl NextHop {
-    fn host(mac: Mac) -> Self {
+    fn on_link(mac: Mac) -> Self {
         Self { mac: Some(mac), ..Self::default() }
     }
 }
@@ -230,7 +230,7 @@ fn find_next_hop(
     known: &NamedEndpoints<'_>,
 ) -> Result<NextHop, String> {
     let Some(ip) = find_outer_ip_header(headers).map(|at| &headers[at]) else {
-        return Ok(NextHop::host(known.interfaces[pair.to.interface].mac));
+        return Ok(NextHop::on_link(known.interfaces[pair.to.interface].mac));
     };
     let is_v6 = ip.kind() == HeaderKind::Ipv6;
     let destination = constant_destination(ip);
@@ -238,11 +238,11 @@ fn find_next_hop(
     let direct = destination.filter(|ip| source.is_on_link(*ip));
     // OTG: a MAC address given for the gateway replaces ARP and neighbour discovery.
     if let Some(mac) = source.gateway_mac {
-        return Ok(NextHop { is_router: direct.is_none(), ..NextHop::host(mac) });
+        return Ok(NextHop { is_router: direct.is_none(), ..NextHop::on_link(mac) });
     }
     // No neighbour answers for a multicast group: its MAC address follows from its IP address.
     if let Some(mac) = destination.and_then(multicast_mac) {
-        return Ok(NextHop::host(mac));
+        return Ok(NextHop::on_link(mac));
     }
     // Destinations that vary may be anywhere, so they go to the gateway, even if some are in the network.
     let ip = direct.or(source.gateway).ok_or_else(|| {

@@ -4,7 +4,7 @@ use super::timing;
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording::{FrameOrigin, PlannedRecording, RecordingFacts, ReplayTiming};
 use crate::timeline::SendPattern;
-use crate::{InterFrameGap, StreamAmount, StreamDuration};
+use crate::{OtgPause, StreamAmount, StreamDuration};
 use packetrig_units::{FrameSize, Nanos, Rate, Share};
 use packetrig_wire::foreign::FrameRewrite;
 use std::str::FromStr;
@@ -43,7 +43,7 @@ pub(super) fn read_source(
         SendPattern::Frames(frames) => StreamAmount::Packets(frames),
         _ => StreamAmount::Continuous,
     };
-    let duration = StreamDuration { amount, delay: InterFrameGap::Bytes(0), gap: 12 };
+    let duration = StreamDuration { amount, delay: OtgPause::Bytes(0), gap: 12 };
     Some(FrameSourceAndPace { frames: FrameOrigin::Recorded(Arc::new(recording)), rate, duration })
 }
 

@@ -1,5 +1,5 @@
 use crate::timeline::SendPattern;
-use crate::{InterFrameGap, Plan, PlanProblem, ProblemSeverity};
+use crate::{OtgPause, Plan, PlanProblem, ProblemSeverity};
 use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate};
 use packetrig_wire::header::{FieldSetting, HeaderKind};
 use packetrig_wire::pattern::FieldPattern;
@@ -220,7 +220,7 @@ fn durations_of_every_kind() {
     assert_eq!((delayed.shape, delayed.delay), (SendPattern::Frames(5), Nanos::from_micros(3)));
     assert_eq!(
         plan("duration: {continuous: {delay: {bytes: 9}}}").streams[0].duration.delay,
-        InterFrameGap::Bytes(9)
+        OtgPause::Bytes(9)
     );
     assert!(error("duration: {fixed_seconds: {seconds: 0}}").message.contains("above 0"));
 }

@@ -1,7 +1,7 @@
 //! Rates and durations of flows, and the decimal numbers that they are written with.
 
 use crate::reader::{DocumentItem, DocumentObject};
-use crate::{InterFrameGap, StreamAmount, StreamDuration};
+use crate::{OtgPause, StreamAmount, StreamDuration};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate, Share};
 
 pub(super) fn read_flow_rate(flow: &DocumentObject<'_>) -> Option<Rate> {
@@ -63,8 +63,7 @@ fn read_percentage(item: &DocumentItem<'_>) -> Option<Rate> {
 
 pub(super) fn read_duration(flow: &DocumentObject<'_>) -> Option<StreamDuration> {
     // 12 bytes are OTG's default gap, and Ethernet's own.
-    let forever =
-        StreamDuration { amount: StreamAmount::Continuous, delay: InterFrameGap::Bytes(0), gap: 12 };
+    let forever = StreamDuration { amount: StreamAmount::Continuous, delay: OtgPause::Bytes(0), gap: 12 };
     let Some(object) = flow.read_object("duration") else { return Some(forever) };
     let choice = object.read_choice(&["continuous", "fixed_packets", "fixed_seconds", "burst"], "continuous");
     let inner = object.chosen_member_object(choice)?;
@@ -74,17 +73,14 @@ pub(super) fn read_duration(flow: &DocumentObject<'_>) -> Option<StreamDuration>
         "burst" => StreamAmount::Bursts {
             bursts: inner.read_number("bursts", 0, 0, u32::MAX.into()),
             packets: inner.read_number("packets", 1, 1, u32::MAX.into()),
-            between: read_inter_frame_gap(inner.read_object("inter_burst_gap"))?,
+            between: read_otg_pause(inner.read_object("inter_burst_gap"))?,
         },
         _ => StreamAmount::Continuous,
     };
     let gap_bytes = u32::try_from(inner.read_number("gap", 12, 0, 1 << 20)).ok()?;
     // OTG gives every duration but `burst` a delay.
-    let delay = if choice == "burst" {
-        InterFrameGap::Bytes(0)
-    } else {
-        read_inter_frame_gap(inner.read_object("delay"))?
-    };
+    let delay =
+        if choice == "burst" { OtgPause::Bytes(0) } else { read_otg_pause(inner.read_object("delay"))? };
     if inner.item.path != object.item.path {
         inner.refuse_unread_members();
     }
@@ -102,21 +98,23 @@ fn read_seconds(object: &DocumentObject<'_>) -> Option<Nanos> {
     ns.map(Nanos::new)
 }
 
-fn read_inter_frame_gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
-    let Some(object) = object else { return Some(InterFrameGap::Bytes(0)) };
+fn read_otg_pause(object: Option<DocumentObject<'_>>) -> Option<OtgPause> {
+    let Some(object) = object else { return Some(OtgPause::Bytes(0)) };
     let choice = object.read_choice(&["bytes", "nanoseconds", "microseconds"], "bytes");
     let item = object.read_member(choice);
     object.refuse_unread_members();
-    let Some(item) = item else { return Some(InterFrameGap::Bytes(0)) };
+    let Some(item) = item else { return Some(OtgPause::Bytes(0)) };
     let text = item.as_text()?;
     let places = if choice == "microseconds" { 3 } else { 0 };
     let value = parse_decimal(text, places);
     if value.is_none() {
         item.add_item_error(format!("`{text}` is not a number of {choice}"));
     }
-    value.map(|value| {
-        if choice == "bytes" { InterFrameGap::Bytes(value) } else { InterFrameGap::Time(Nanos::new(value)) }
-    })
+    value.map(
+        |value| {
+            if choice == "bytes" { OtgPause::Bytes(value) } else { OtgPause::Time(Nanos::new(value)) }
+        },
+    )
 }
 
 /// Reads a non-negative decimal number and returns it times 10^`places`, rounded to the nearest integer; exact where a

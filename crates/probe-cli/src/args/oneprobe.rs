@@ -16,7 +16,7 @@ pub struct OneprobeArgs {
     /// TCP port of the server
     #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = parse_port)]
     pub port: u16,
-    /// Path to request; a document above 20 kB makes connections last longer
+    /// Path to request; choose a document above 20 kB, so that one connection serves many probes
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub path: String,
     /// Server name for the Host header [default: the target as typed]

@@ -107,8 +107,8 @@ impl ReleaseTimer {
         match self.duty.scheduling_class_change(now()) {
             // `prepare_thread` could change the class, so this call works, too. If it fails, the thread keeps
             // its class, and lateness is flagged as usual.
-            Some(SchedulingClassChange::Rest) => drop(sched::return_to_ordinary_scheduling()),
-            Some(SchedulingClassChange::Work) => drop(sched::request_fifo_scheduling(priority)),
+            Some(SchedulingClassChange::ToOrdinary) => drop(sched::return_to_ordinary_scheduling()),
+            Some(SchedulingClassChange::ToRealTime) => drop(sched::request_fifo_scheduling(priority)),
             None => {}
         }
     }
@@ -126,8 +126,8 @@ pub(super) fn sleep_until(until: MonoTime) -> SpinWaitOutcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SchedulingClassChange {
-    Rest,
-    Work,
+    ToOrdinary,
+    ToRealTime,
 }
 
 /// Time that the thread has spun in the current window, and whether it is an ordinary thread until the window ends.
@@ -156,13 +156,13 @@ impl SpinBudget {
         if now.since(self.window) >= SPIN_WINDOW {
             self.window = now;
             self.spun = Nanos::ZERO;
-            return std::mem::take(&mut self.resting).then_some(SchedulingClassChange::Work);
+            return std::mem::take(&mut self.resting).then_some(SchedulingClassChange::ToRealTime);
         }
         if self.spun < MAX_SPIN_TIME || self.resting {
             return None;
         }
         self.resting = true;
-        Some(SchedulingClassChange::Rest)
+        Some(SchedulingClassChange::ToOrdinary)
     }
 }
 
@@ -194,10 +194,10 @@ mod tests {
         duty.add_spin_time(at(0), at(499));
         assert_eq!(duty.scheduling_class_change(at(499)), None);
         duty.add_spin_time(at(499), at(500));
-        assert_eq!(duty.scheduling_class_change(at(500)), Some(SchedulingClassChange::Rest));
+        assert_eq!(duty.scheduling_class_change(at(500)), Some(SchedulingClassChange::ToOrdinary));
         duty.add_spin_time(at(500), at(900));
         assert_eq!(duty.scheduling_class_change(at(900)), None);
-        assert_eq!(duty.scheduling_class_change(at(1_000)), Some(SchedulingClassChange::Work));
+        assert_eq!(duty.scheduling_class_change(at(1_000)), Some(SchedulingClassChange::ToRealTime));
         assert_eq!(duty.scheduling_class_change(at(1_001)), None);
     }
 }

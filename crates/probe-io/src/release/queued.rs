@@ -51,8 +51,11 @@ pub(super) fn find_release_qdisc(
     };
     let kinds: Vec<_> = found.iter().map(|qdisc| qdisc.kind.as_str()).collect();
     let found = if kinds.is_empty() { "none".into() } else { kinds.join(", ") };
-    let source =
-        UnsupportedFeature { feature: "releasing frames at their times", needs: needs.into(), found };
+    let source = UnsupportedFeature {
+        feature: "releasing frames at their departure times",
+        needs: needs.into(),
+        found,
+    };
     Err(Error::Mechanism { mechanism, interface: place.name.clone(), source: Box::new(source) })
 }
 

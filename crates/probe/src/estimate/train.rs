@@ -219,8 +219,8 @@ impl RateEstimator for TrainEstimator {
     }
 }
 
-/// Excess of a train's largest distance over the mean. A path that holds probes back and lets several go at once may
-/// have done so at either end of the train.
+/// Error of a train's duration, in nanoseconds, on a path that releases probes in batches: how much the largest gap exceeds the mean
+/// gap. Such a path may shift the first or the last arrival by this much.
 fn excess_of_largest_gap(whole: CompleteTrain<'_>, first: usize) -> f64 {
     let gaps = (first..whole.last_index()).map(|nth| whole.arrival_gap(nth, nth + 1));
     let mean = whole.arrival_gap(first, whole.last_index()) / (whole.last_index() - first) as f64;

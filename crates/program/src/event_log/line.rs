@@ -1,6 +1,6 @@
 //! Formats an event of the log as one line, in text or JSON.
 
-use super::LogReader;
+use super::LogDestination;
 use super::filter::OWN_CRATE_PREFIX;
 use crate::identity;
 use packetrig_units::text::one_line;
@@ -61,12 +61,12 @@ impl Visit for EventFields {
 
 /// Formats an event as `2026-11-28T15:04:05.123456Z INFO fleet_io: lease expired run=… node=…`. For the journal,
 /// which adds time and level itself, the line begins with the syslog priority.
-pub(super) fn format_text_line(event: &Event<'_>, at_ns: u64, reader: LogReader) -> String {
+pub(super) fn format_text_line(event: &Event<'_>, at_ns: u64, reader: LogDestination) -> String {
     let mut fields = EventFields::from_event(event);
     let metadata = event.metadata();
     let begin = match reader {
-        LogReader::Any => format!("{} {:5} ", identity::format_utc_instant(at_ns), metadata.level()),
-        LogReader::Journal => format!("<{}>", syslog_priority(*metadata.level())),
+        LogDestination::Any => format!("{} {:5} ", identity::format_utc_instant(at_ns), metadata.level()),
+        LogDestination::Journal => format!("<{}>", syslog_priority(*metadata.level())),
     };
     let message = fields.take_message();
     let fields =
@@ -135,8 +135,8 @@ mod tests {
         }
 
         fn event(&self, event: &Event<'_>) {
-            let lines =
-                [LogReader::Any, LogReader::Journal].map(|reader| format_text_line(event, AT_NS, reader));
+            let lines = [LogDestination::Any, LogDestination::Journal]
+                .map(|reader| format_text_line(event, AT_NS, reader));
             self.0.lock().unwrap().extend(lines.into_iter().chain([format_json_line(event, AT_NS)]));
         }
 

@@ -130,7 +130,7 @@ pub struct OutageTableRow<'a> {
 
 impl ReportTable for OutageTable {
     const FILE: &'static str = "outages.csv";
-    const ABOUT: &'static str = "One row per outage; of each stream, only the 64 outages with the most lost frames. Times count from the start of the run.";
+    const ABOUT: &'static str = "One row per outage; of each stream, only the 64 with the most lost frames. Times count from the run's start.";
     const COLUMNS: &'static [ReportColumn<Self>] = OUTAGE_COLUMNS;
     type Row<'a> = OutageTableRow<'a>;
 
