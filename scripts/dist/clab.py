@@ -13,11 +13,21 @@ import json, os, shlex, shutil, subprocess, sys, time
 
 import yaml
 
-PRIVILEGED = [
-    "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "NET_RAW", "NET_ADMIN",
-    "SYS_CHROOT", "MKNOD", "AUDIT_WRITE", "SETFCAP", "SYS_ADMIN", "SYS_NICE", "SYS_RESOURCE", "IPC_LOCK", "SYS_PTRACE", "BPF", "PERFMON",
-]
+# In the order of their numbers (capabilities(7)).
+CAPABILITIES = (
+    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN "
+    "NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME "
+    "SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON "
+    "BPF CHECKPOINT_RESTORE"
+).split()
 SECONDS_TO_SUCCEED = 60
+
+
+def own_capabilities():
+    """All capabilities that this process may give to a container."""
+    with open("/proc/self/status") as status:
+        bits = next(int(line.split()[1], 16) for line in status if line.startswith("CapBnd:"))
+    return [f"CAP_{name}" for number, name in enumerate(CAPABILITIES) if bits >> number & 1]
 
 
 def call(*words, **options):
@@ -81,7 +91,7 @@ class Lab:
         process, linux = config["process"], config["linux"]
         process["args"] = shlex.split(facts.get("entrypoint", "/usr/bin/packetrig")) + shlex.split(facts.get("cmd", ""))
         process["terminal"] = False
-        names = [f"CAP_{name}" for name in PRIVILEGED]
+        names = own_capabilities()
         process["capabilities"] = {kind: names for kind in ("bounding", "effective", "permitted")}
         process.pop("rlimits", None)
         config["hostname"] = node
@@ -142,20 +152,25 @@ class Lab:
                     os.kill(int(number.read()), 15)
             subprocess.run(["ip", "netns", "delete", self.namespace(node)])
 
+    def print_logs(self):
+        for file in sorted(os.listdir(self.work)):
+            if file.endswith(".log"):
+                with open(f"{self.work}/{file}") as log:
+                    print(f"--- {file}\n{log.read()}", flush=True)
+
 
 def main():
     file, layout, work, node, *words = sys.argv[1:]
     os.makedirs(work)
     lab = Lab(file, layout, work)
+    code = 1
     try:
         lab.deploy()
         code = lab.succeed(node, words)
     finally:
         lab.destroy()
-    if code not in (0, 7):
-        for name in lab.started:
-            with open(f"{work}/{name}.log") as log:
-                print(f"--- {name}\n{log.read()}")
+        if code not in (0, 7):
+            lab.print_logs()
     sys.exit(code)
 
 

@@ -1,8 +1,7 @@
 """Validators and formatters of pScheduler, fetched for the tests.
 
-The files come from the repository that PSCHEDULER_SOURCE names (a checkout or a bare repository of
-github.com/perfsonar/pscheduler), or from the mirror below if it exists. They are written into a temporary
-directory and never into this repository.
+The files come from the repository that PSCHEDULER_SOURCE names: a checkout or a bare repository of
+github.com/perfsonar/pscheduler. They are written into a temporary directory and never into this repository.
 """
 import importlib
 import importlib.util
@@ -11,7 +10,6 @@ import os
 import subprocess
 import sys
 
-DEFAULT_MIRROR = "/work/.mirror/perfsonar+pscheduler/repo"
 LIBRARY = "python-pscheduler/pscheduler/pscheduler/"
 # The modules of the library that validators and formatters need.
 MODULES = ["jsonval", "psjson", "exitstatus", "psselect", "iso8601", "pstime", "text"]
@@ -35,7 +33,7 @@ FORMATTER_PACKAGES = ["jinja2", "isodate", "dateutil", "pytz", "tzlocal"]
 
 def find_source():
     """Returns the repository of pScheduler, or `None`."""
-    source = os.environ.get("PSCHEDULER_SOURCE", DEFAULT_MIRROR)
+    source = os.environ.get("PSCHEDULER_SOURCE", "")
     return source if os.path.isdir(source) else None
 
 
