@@ -5,17 +5,22 @@
 use super::search::heading_name;
 use super::{BookPage, search_book};
 use crate::markup::Markup;
-use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeSet;
 
 /// Longest list of results of a search.
 const MAX_SHOWN_MATCHES: usize = 200;
+/// Longest text to search for. Every client may search, and each word costs a pass over the book.
+const MAX_SEARCH_CHARACTERS: usize = 100;
 
 /// The contents of the book as a page; with words to search for, the lines that contain them.
 pub fn render_book_contents(pages: &[BookPage], words: &str) -> String {
     let mut body = Markup::new();
     add_search_form(&mut body, words);
-    if words.trim().is_empty() {
+    if words.chars().count() > MAX_SEARCH_CHARACTERS {
+        body.open_element("p", &[("class", "card")]).add_text("Search for at most ");
+        body.add_value(MAX_SEARCH_CHARACTERS).add_text(" characters.").close_element("p");
+    } else if words.trim().is_empty() {
         add_contents(&mut body, pages);
     } else {
         add_matches(&mut body, pages, words);
@@ -29,15 +34,7 @@ pub fn render_book_page(pages: &[BookPage], name: &str) -> Option<String> {
     let mut body = Markup::new();
     add_search_form(&mut body, "");
     body.open_element("article", &[("class", "card book")]);
-    MarkdownWriter {
-        pages,
-        out: &mut body,
-        heading: None,
-        names: BTreeSet::new(),
-        tables: 0,
-        is_head: false,
-    }
-    .write_markdown(pages[at].text);
+    MarkdownWriter::new(pages, &mut body).write_markdown(pages[at].text);
     body.close_element("article");
     let neighbours = [("Before: ", at.checked_sub(1)), ("Next: ", Some(at + 1))];
     body.open_element("nav", &[("class", "controls"), ("aria-label", "Neighbouring pages")]);
@@ -147,7 +144,11 @@ struct MarkdownWriter<'a> {
     is_head: bool,
 }
 
-impl MarkdownWriter<'_> {
+impl<'a> MarkdownWriter<'a> {
+    fn new(pages: &'a [BookPage], out: &'a mut Markup) -> Self {
+        Self { pages, out, heading: None, names: BTreeSet::new(), tables: 0, is_head: false }
+    }
+
     fn write_markdown(&mut self, text: &str) {
         for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
             self.write_event(event);
@@ -213,9 +214,7 @@ impl MarkdownWriter<'_> {
             Tag::TableCell if self.is_head => {
                 self.out.open_element("th", &[("scope", "col")]);
             }
-            Tag::Link { link_type: LinkType::Autolink | LinkType::Inline, dest_url, .. } => {
-                self.open_link(dest_url);
-            }
+            Tag::Link { dest_url, .. } => self.open_link(dest_url),
             Tag::Image { .. } => {
                 self.out.open_element("span", &[("class", "muted")]).add_text("Picture: ");
             }
@@ -277,7 +276,9 @@ impl MarkdownWriter<'_> {
     /// target.
     fn open_link(&mut self, target: &str) {
         let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-        let name = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".md");
+        let file = path.rsplit('/').next().unwrap_or(path);
+        // Directories and programs may have the names of pages.
+        let name = file.strip_suffix(".md").unwrap_or_default();
         let is_page = path.is_empty() || self.pages.iter().any(|page| page.name == name);
         let anchor = if anchor.is_empty() { String::new() } else { format!("#{anchor}") };
         if target.starts_with("http://") || target.starts_with("https://") {
@@ -355,12 +356,12 @@ mod tests {
 
     #[test]
     fn markdown_becomes_escaped_html() {
-        let text = "# A `b`\n\nOne **two** [page](other.md#x), [file](../../a.rs), <b>.\n\n| H |\n|---|\n| 1 |\n\n```sh\na < b\n```\n";
+        let text = "# A `b`\n\nOne **two** [page](other.md#x), [file](../../a.rs), [folder](../other), <b>.\n\n| H |\n|---|\n| 1 |\n\n```sh\na < b\n```\n";
         let pages = ["page", "other"].map(|name| BookPage { section: "S", name, title: "T", text });
         let html = render_book_page(&pages, "page").expect("it is listed");
         for part in [
             "<h1 id=\"a-b\">A <code>b</code></h1>",
-            "<p>One <strong>two</strong> <a href=\"other#x\">page</a>, <a>file</a>, &lt;b&gt;.</p>",
+            "<p>One <strong>two</strong> <a href=\"other#x\">page</a>, <a>file</a>, <a>folder</a>, &lt;b&gt;.</p>",
             "<thead><tr><th scope=\"col\">H</th></tr></thead><tbody><tr><td>1</td></tr></tbody>",
             "<pre tabindex=\"0\">a &lt; b\n</pre>",
             "Next: T",
@@ -379,6 +380,8 @@ mod tests {
         assert!(found.contains("0 lines") && found.contains("value=\"landlock &lt;script&gt;\""), "{found}");
         assert!(render_book_contents(&pages, "landlock").contains("href=\"sandbox#"));
         assert!(render_book_contents(&pages, "the").contains("Only the first"));
+        let long = render_book_contents(&pages, &"e ".repeat(60));
+        assert!(long.contains("at most 100 characters") && !long.contains("lines with all"), "{long}");
         assert_eq!(text_without_marks("| `a` | the [group](g.md) <b> |"), "a · the group <b>");
     }
 }

@@ -1,6 +1,7 @@
 //! Search in the book: lines that contain all words.
 
 use super::BookPage;
+use std::collections::BTreeSet;
 
 /// A line of the book that contains all words of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,14 +17,15 @@ pub struct BookMatch {
 
 /// Finds the lines that contain all words, in any order and in upper or lower case.
 pub fn search_book(pages: &[BookPage], words: &str) -> Vec<BookMatch> {
-    let words: Vec<_> = words.split_whitespace().map(str::to_lowercase).collect();
+    // A word that is repeated would be looked for again in each line.
+    let words: BTreeSet<_> = words.split_whitespace().map(str::to_lowercase).collect();
     if words.is_empty() {
         return Vec::new();
     }
     pages.iter().flat_map(|page| search_page(*page, &words)).collect()
 }
 
-fn search_page(page: BookPage, words: &[String]) -> Vec<BookMatch> {
+fn search_page(page: BookPage, words: &BTreeSet<String>) -> Vec<BookMatch> {
     let mut found = Vec::new();
     let mut heading = None;
     let mut is_code = false;
@@ -39,7 +41,7 @@ fn search_page(page: BookPage, words: &[String]) -> Vec<BookMatch> {
     found
 }
 
-fn contains_words(line: &str, words: &[String]) -> bool {
+fn contains_words(line: &str, words: &BTreeSet<String>) -> bool {
     let line = line.to_lowercase();
     words.iter().all(|word| line.contains(word.as_str()))
 }

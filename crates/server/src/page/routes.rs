@@ -95,7 +95,8 @@ async fn answer_page_file(request: Request<Body>) -> Response {
 }
 
 async fn answer_book_page(request: Request<Body>) -> Response {
-    let found = files::book_response(request.uri());
+    // A search reads the whole book, and must not hold up other calls.
+    let found = tokio::task::spawn_blocking(move || files::book_response(request.uri())).await.ok().flatten();
     found.unwrap_or_else(|| {
         error_response(StatusCode::NOT_FOUND, "the book has no page at this path; see /book/")
     })

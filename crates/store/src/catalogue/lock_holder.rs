@@ -4,6 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+/// Readings of the kernel's list of locks.
+const MAX_LOCK_LIST_READINGS: usize = 3;
+
 /// Describes the process that holds the write lock; `another process` if it cannot be found.
 pub(crate) fn describe_lock_holder(catalogue: &Path) -> String {
     find_lock_holder(catalogue).map_or_else(|| "another process".to_owned(), describe_process)
@@ -14,7 +17,11 @@ fn find_lock_holder(catalogue: &Path) -> Option<u32> {
     // closing the file would drop this process's own locks on it.
     let index = catalogue.with_extension("sqlite-shm");
     let inode = fs::metadata(index).ok()?.ino();
-    fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| parse_exclusive_lock_owner(line, inode))
+    // A line may be missing in one reading, while another process locks or unlocks something.
+    (0..MAX_LOCK_LIST_READINGS).find_map(|_| {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| parse_exclusive_lock_owner(line, inode))
+    })
 }
 
 /// Returns the process that holds an exclusive lock on the file with this inode, from a line of `/proc/locks`:

@@ -55,7 +55,7 @@ pub(super) fn killed_collectors_text(ledger: &CollectLedger, sinks: &[SinkStored
         append_text(
             &mut text,
             format_args!(
-                "an earlier collector was killed: before that, it could not store {} records; they are counted as stored below\n",
+                "an earlier collector was killed; records that it could not store: {} (the lines below count them as stored)\n",
                 format_count(given_up)
             ),
         );

@@ -289,6 +289,7 @@ mod tests {
     };
     use packetrig_flow::{ExportCounts, MeterLedger};
     use packetrig_flow_io::collect::HandedOverRecords;
+    use packetrig_flow_store::SinkRecordCounts;
 
     const MAKER: RecordExporter =
         RecordExporter { exporter: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 198, 18, 0, 1], domain: 7 };
@@ -333,6 +334,22 @@ mod tests {
         let last = RecordExporter { exporter: [9; 16], domain: 99_999 };
         assert_eq!(progress.now[&last].records, 1);
         progress.close_progress_file();
+    }
+
+    #[test]
+    fn records_that_a_killed_collector_gave_up_are_known_to_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let lost = CarriedRecords { records: 3, packets: 6, bytes: 0 };
+        for killed in 1..3 {
+            let mut progress = DirectoryProgress::open_directory(directory.path()).unwrap();
+            progress.add_accepted_records(MAKER, lost, &[]);
+            let note = progress.prepare_progress_callback(&[session(MessageTransport::Udp, 6, 0, None)]);
+            note(&SinkRecordCounts { offered: lost, lost, ..SinkRecordCounts::default() });
+            // Without its end, the process was killed.
+            drop(progress);
+            let before = KilledCollectorRecords::find_in(directory.path()).unwrap();
+            assert_eq!((before.given_up.records, before.stored[&MAKER].records), (3 * killed, 3 * killed));
+        }
     }
 
     #[test]
