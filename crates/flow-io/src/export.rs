@@ -49,6 +49,7 @@ use deadline::{LastOfferTime, SendDeadline};
 use dispatch::Dispatcher;
 use encoder::TargetEncoder;
 use gate::ExportGate;
+use outbox::SharedProgress;
 use packetrig_flow::export::MessageExporter;
 use packetrig_flow::group::MeterCoverage;
 use packetrig_flow::sim::SimEncoder;
@@ -92,6 +93,7 @@ pub enum Error {
 pub struct ExportThread {
     accounts: TargetAccounts,
     threads: Vec<JoinHandle<()>>,
+    progress: SharedProgress,
     /// Present if one meter of a group exports for all.
     member: Option<GroupMember>,
 }
@@ -136,7 +138,7 @@ pub fn spawn_export(
     for (index, sender) in senders.into_iter().enumerate() {
         threads.push(start_thread(&format!("export-{index}"), move || sender.run_until_closed())?);
     }
-    let accounts = incoming.accounts.clone();
+    let (accounts, progress) = (incoming.accounts.clone(), incoming.progress.clone());
     let gate = options.group.as_ref().zip(member.as_ref());
     let gate = gate.map(|(group, member)| {
         ExportGate::new(member.role_handle(), group.keep_bytes, group.ready_after, resend_time(options))
@@ -151,7 +153,7 @@ pub fn spawn_export(
         drop(dispatcher);
         last_offer.start_countdown(clock::monotonic_ns());
     })?);
-    Ok(ExportThread { accounts, threads, member })
+    Ok(ExportThread { accounts, threads, progress, member })
 }
 
 /// Makes the store that keeps written messages until they are acknowledged. Only meters with a history or a group have
@@ -232,7 +234,8 @@ impl ExportThread {
         let is_whole = self.member.is_none_or(|member| {
             // The final watermark is set before the member stops: its farewell carries the watermark to the
             // successor.
-            gate::set_final_watermark(member.role_handle(), self.accounts.delivery_counts().is_complete());
+            let is_complete = self.accounts.delivery_counts().is_complete();
+            gate::set_final_watermark(member.role_handle(), self.progress.combined_progress(), is_complete);
             member.leave_group()
         });
         (self.accounts.total_counts(), panicked == 0 && is_whole)

@@ -263,6 +263,7 @@ impl MeterWorker {
             read_ns: group_time_ns(),
             ring_dropped,
             strange_flows: self.table.strange_flows(),
+            has_ended: false,
         };
         self.outbox.report_progress(progress);
         Ok(())

@@ -233,7 +233,7 @@ struct CoverageReporter {
 impl CoverageReporter {
     fn report_coverage(&mut self, role_handle: &GroupRoleHandle, progress: WorkerProgress) {
         // Once the workers have ended, they no longer count all packets of the link.
-        if progress.settled_ns < u64::MAX {
+        if !progress.has_ended {
             role_handle.set_seen_packets(PacketCount {
                 // Dropped packets count as seen: a full ring does not mean that the copy of the link is cut.
                 packets: progress.packets.saturating_add(progress.ring_dropped),
@@ -317,8 +317,7 @@ impl DeliveryReporter {
             && !has_lost
             && delivery.confirmed >= pending.records
         {
-            // A worker that has ended reports the greatest time, so the watermark is limited to now.
-            role_handle.set_watermark(term, pending.watermark_ns.min(group::group_time_ns()));
+            role_handle.set_watermark(term, pending.watermark_ns);
             self.pending = None;
         }
         // The time is read before the count, so everything that was offered by then is counted.
@@ -330,12 +329,17 @@ impl DeliveryReporter {
     }
 }
 
-/// Sets the last watermark of an active meter at its end, if everything that was offered is confirmed.
-pub(super) fn set_final_watermark(role_handle: &GroupRoleHandle, is_all_confirmed: bool) {
+/// Sets the last watermark of an active meter at its end, if everything that was offered is confirmed. The end of an
+/// export may take seconds, but nobody has metered the packets of these seconds for it.
+pub(super) fn set_final_watermark(
+    role_handle: &GroupRoleHandle,
+    last: WorkerProgress,
+    is_all_confirmed: bool,
+) {
     if let Some(term) = role_handle.role().term()
         && is_all_confirmed
     {
-        role_handle.set_watermark(term, group::group_time_ns());
+        role_handle.set_watermark(term, last.settled_ns);
     }
 }
 

@@ -32,7 +32,8 @@ pub fn full_batches_in_bytes(bytes: usize) -> usize {
 /// Progress of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerProgress {
-    /// All flows that were due by this time, on the clock of the group, have left the table and were offered.
+    /// All flows that were due by this time, on the clock of the group, have left the table and were offered. A worker that has
+    /// ended stays at its last time: it meters no packets after it.
     pub settled_ns: u64,
     /// Number of packets that the worker's source has delivered.
     pub packets: u64,
@@ -42,6 +43,8 @@ pub struct WorkerProgress {
     pub ring_dropped: u64,
     /// See [`FlowTable::strange_flows`](packetrig_flow::table::FlowTable::strange_flows).
     pub strange_flows: usize,
+    /// True if the worker has ended. Combined: true if all workers have.
+    pub has_ended: bool,
 }
 
 /// The progress of all workers that have an outbox.
@@ -60,7 +63,7 @@ impl SharedProgress {
     }
 
     /// Combines the progress of all workers: the earliest `settled_ns`, the latest `read_ns`, and the sums of the
-    /// counts. A worker that has ended does not delay `settled_ns`.
+    /// counts.
     pub(super) fn combined_progress(&self) -> WorkerProgress {
         let workers = self.lock_progress();
         WorkerProgress {
@@ -70,6 +73,7 @@ impl SharedProgress {
             read_ns: workers.iter().map(|worker| worker.read_ns).max().unwrap_or_default(),
             ring_dropped: workers.iter().map(|worker| worker.ring_dropped).sum(),
             strange_flows: workers.iter().map(|worker| worker.strange_flows).sum(),
+            has_ended: workers.iter().all(|worker| worker.has_ended),
         }
     }
 }
@@ -282,7 +286,6 @@ impl WorkerExportBuffer {
 impl Drop for WorkerExportBuffer {
     fn drop(&mut self) {
         self.flush_batches();
-        // A worker that has ended must not delay the progress of the other workers.
-        self.progress.lock_progress()[self.number].settled_ns = u64::MAX;
+        self.progress.lock_progress()[self.number].has_ended = true;
     }
 }

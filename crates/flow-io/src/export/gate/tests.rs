@@ -171,6 +171,23 @@ fn the_watermark_is_what_all_targets_have() {
     assert_eq!(rig.handle.inputs().seen.packets, 5);
 }
 
+/// A meter may take seconds to end. Its successor must send the records of these seconds.
+#[test]
+fn watermark_stays_where_metering_ended() {
+    let mut rig = GateRig::new(1 << 20);
+    rig.become_active(0);
+    let last = WorkerProgress { settled_ns: seconds(11), packets: 5, ..WorkerProgress::default() };
+    rig.outbox.report_progress(last);
+    let GateRig { mut gate, handle, dispatcher, outbox, .. } = rig;
+    drop(outbox);
+    for _ in 0..3 {
+        gate.poll_once(&dispatcher);
+    }
+    set_final_watermark(&handle, dispatcher.combined_progress(), true);
+    assert_eq!(handle.inputs().exported, Some((TERM, seconds(11))));
+    assert_eq!(handle.inputs().seen.packets, 0, "a meter that ends counts no packets");
+}
+
 #[test]
 fn watermark_stops_after_lost_records() {
     let mut rig = GateRig::new(1 << 20);
@@ -211,8 +228,14 @@ fn packet_loss_and_strange_flows_make_coverage_incomplete() {
     let coverage = rig.handle.coverage();
     assert!(coverage.complete_from_ns.is_none() && coverage.seen_since_ns > 0);
     // Coverage stays incomplete while a flow is strange.
-    let progress =
-        WorkerProgress { settled_ns: 1, packets: 5, read_ns: 1, ring_dropped: 3, strange_flows: 1 };
+    let progress = WorkerProgress {
+        settled_ns: 1,
+        packets: 5,
+        read_ns: 1,
+        ring_dropped: 3,
+        strange_flows: 1,
+        has_ended: false,
+    };
     rig.outbox.report_progress(progress);
     for _ in 0..60 {
         rig.gate.poll_once(&rig.dispatcher);
