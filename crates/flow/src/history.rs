@@ -20,6 +20,8 @@ use crate::foreign::OtherFields;
 /// Maximum number of landmarks of a direction that a record names: the latest ones. It names several, because clocks
 /// differ and meters do not always choose the same ones.
 pub const MAX_RECORD_LANDMARKS: usize = 5;
+/// Maximum number of origins from which the collector states the end of a stored record.
+pub const MAX_STORED_PLACES: usize = 3;
 
 /// Identifies the group, the meter and the interface that made a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +87,26 @@ pub struct CountedPacketSpan {
     pub since_ns: u64,
 }
 
+/// Position of a record's end, counted from where a meter began to follow its flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredPlace {
+    pub meter: u32,
+    /// Time since which the meter follows the flow. 0: the place is not used.
+    pub since_ns: u64,
+    pub end: CountTotals,
+}
+
+/// What the collector knows about one direction of a record when it stores the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredPackets {
+    /// The packets that are stored with this record or were stored before it.
+    pub claim: CountedPacketSpan,
+    /// Number of packets since the one that gave the record its position. Landmarks before it have no position.
+    pub placed_packets: u64,
+    /// Where the record ends. All these places are the same packet. Unused ones come last.
+    pub places: [StoredPlace; MAX_STORED_PLACES],
+}
+
 /// History of a flow; see the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowHistory {
@@ -99,9 +121,9 @@ pub struct FlowHistory {
     /// Direction that the record calls forward.
     pub forward: DirectionHistory,
     pub reverse: DirectionHistory,
-    /// Packets of each direction that are stored with this record or were stored before it; `None` if the record had no
-    /// position. Only the collector sets this, in the records that it stores.
-    pub stored: [Option<CountedPacketSpan>; 2],
+    /// For each direction, what was stored; `None` if the record had no position. Only the collector sets this, in the
+    /// records that it stores.
+    pub stored: [Option<StoredPackets>; 2],
 }
 
 impl RecordOriginMark {
@@ -159,6 +181,12 @@ impl CountTotals {
     /// Returns the totals with more packets.
     pub(crate) const fn max_by_packets(self, other: Self) -> Self {
         if other.is_beyond(self) { other } else { self }
+    }
+}
+
+impl StoredPackets {
+    pub(crate) fn places(&self) -> impl Iterator<Item = &StoredPlace> {
+        self.places.iter().filter(|place| place.since_ns > 0)
     }
 }
 

@@ -39,8 +39,8 @@ pub use counts::{CountImbalance, PacketCounts};
 pub use foreign::{ForeignFields, MAX_OTHER_BYTES, OtherFields, REVERSE_ENTERPRISE, field_kind, field_name};
 pub use hash::flow_id;
 pub use history::{
-    CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, MAX_RECORD_LANDMARKS,
-    RecordOriginMark,
+    CountTotals, CountedPacketSpan, DirectionHistory, FlowHistory, Landmark, LandmarkKind,
+    MAX_RECORD_LANDMARKS, MAX_STORED_PLACES, RecordOriginMark, StoredPackets, StoredPlace,
 };
 pub use key::FlowKey;
 pub use ledger::{CaptureCounts, CarriedRecords, ExportCounts, MeterLedger};

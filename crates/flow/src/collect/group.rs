@@ -25,7 +25,7 @@ mod times;
 
 pub use counts::{GroupCounts, GroupSwitch, MeterCounts};
 
-use crate::history::{CountedPacketSpan, FlowHistory, RecordOriginMark};
+use crate::history::{FlowHistory, RecordOriginMark, StoredPackets};
 use crate::membership::GroupMembership;
 use crate::record::FlowRecord;
 use clocks::MeterClocks;
@@ -93,7 +93,7 @@ struct RecordJoinOutcome {
     /// Number of directions of the record whose earlier state may have been forgotten.
     forgotten: u64,
     /// Packets of each direction that are stored with the record or were stored before it.
-    stored: [Option<CountedPacketSpan>; 2],
+    stored: [Option<StoredPackets>; 2],
     /// Records of earlier packets that had no position until now and are not stored yet.
     waited: Vec<FlowRecord>,
 }
@@ -232,13 +232,8 @@ impl GroupRecordJoiner {
         both.has_others = !was_stored && clocks.has_other_live_meter(meter, times[0], now_ns);
         clocks.record_followed_flow(meter, history.since_ns, history.is_strange, now_ns);
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
-            let stored = history.stored[usize::from(is_reverse)].filter(|_| was_stored);
-            // Nothing of this direction was stored, so the record says nothing about it.
-            if was_stored && stored.is_none() {
-                continue;
-            }
             let (direction, own) = (*history.direction(is_reverse), half_counts(half));
-            let report = SideReport { direction, own, stored, ..both };
+            let report = SideReport { direction, own, ..both };
             // The order of the two ends (lower, upper) is the same at all meters.
             // The source of a record is only the end that its meter saw first.
             let place = GroupFlowDirection {
@@ -247,6 +242,13 @@ impl GroupRecordJoiner {
                 lane,
                 is_second: history.flipped != is_reverse,
             };
+            if was_stored {
+                // A direction without stored packets says nothing.
+                if let Some(stored) = &history.stored[usize::from(is_reverse)] {
+                    self.side_state_mut(place).restore_report(&report, stored, &mut clocks);
+                }
+                continue;
+            }
             let known = self.side_state_mut(place);
             joined.forgotten += u64::from(may_be_forgotten && known.is_empty());
             let outcome = known.add_report(&report, &mut clocks);

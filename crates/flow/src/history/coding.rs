@@ -2,13 +2,15 @@
 
 use super::{
     CountTotals, CountedPacketSpan, DirectionHistory, FlowHistory, Landmark, LandmarkKind,
-    MAX_RECORD_LANDMARKS, RecordOriginMark,
+    MAX_RECORD_LANDMARKS, MAX_STORED_PLACES, RecordOriginMark, StoredPackets, StoredPlace,
 };
 
 const FLIPPED_FLAG: u8 = 1;
 const STRANGE_FLAG: u8 = 2;
-/// Set if the claims of a stored record follow the two directions.
+/// Set if what was stored of the two directions follows them.
 const STORED_FLAG: u8 = 4;
+/// Set if the places of the record's end follow. Without them, both directions end where their own meter says.
+const PLACES_FLAG: u8 = 8;
 
 impl FlowHistory {
     /// Encodes everything but the mark.
@@ -16,7 +18,15 @@ impl FlowHistory {
         // Records carry 100 to 200 bytes of history (docs/decisions/0037-landmarks.md).
         let mut out = Vec::with_capacity(160);
         let is_stored = self.stored.iter().any(Option::is_some);
-        let flags = [(self.flipped, FLIPPED_FLAG), (self.is_strange, STRANGE_FLAG), (is_stored, STORED_FLAG)];
+        let own = [&self.forward, &self.reverse].map(|direction| self.own_place(direction));
+        let stored = || self.stored.iter().zip(own).filter_map(|(stored, own)| Some((stored.as_ref()?, own)));
+        let has_places = stored().any(|(stored, own)| !stored.ends_at_own_place(&own));
+        let flags = [
+            (self.flipped, FLIPPED_FLAG),
+            (self.is_strange, STRANGE_FLAG),
+            (is_stored, STORED_FLAG),
+            (has_places, PLACES_FLAG),
+        ];
         out.push(flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag));
         write_number(self.since_ns, &mut out);
         for direction in [&self.forward, &self.reverse] {
@@ -33,7 +43,10 @@ impl FlowHistory {
             }
         }
         if is_stored {
-            self.stored.iter().for_each(|claim| write_claim(*claim, self.since_ns, &mut out));
+            self.stored.iter().for_each(|stored| write_claim(*stored, self.since_ns, &mut out));
+        }
+        if has_places {
+            stored().for_each(|(stored, _)| write_places(stored, self.since_ns, &mut out));
         }
         out
     }
@@ -54,11 +67,35 @@ impl FlowHistory {
             *direction = read_direction(since_ns, from)?;
         }
         if flags & STORED_FLAG != 0 {
-            for claim in &mut history.stored {
-                read_claim(claim, since_ns, from)?;
+            let own = [history.own_place(&history.forward), history.own_place(&history.reverse)];
+            for (stored, own) in history.stored.iter_mut().zip(own) {
+                read_claim(stored, &own, since_ns, from)?;
+            }
+        }
+        if flags & PLACES_FLAG != 0 {
+            for stored in history.stored.iter_mut().flatten() {
+                read_places(stored, since_ns, from)?;
             }
         }
         Some(history)
+    }
+
+    /// Returns where a direction of the record ends by the count of its own meter.
+    const fn own_place(&self, direction: &DirectionHistory) -> StoredPlace {
+        StoredPlace { meter: self.mark.meter, since_ns: self.since_ns, end: direction.followed }
+    }
+}
+
+impl StoredPackets {
+    /// Makes what most records need: they end where their own meter says.
+    fn from_own_place(claim: CountedPacketSpan, own: &StoredPlace) -> Self {
+        let mut places = [StoredPlace::default(); MAX_STORED_PLACES];
+        places[0] = *own;
+        Self { claim, placed_packets: own.end.packets, places }
+    }
+
+    fn ends_at_own_place(&self, own: &StoredPlace) -> bool {
+        *self == Self::from_own_place(self.claim, own)
     }
 }
 
@@ -81,20 +118,49 @@ fn read_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
     Some(direction)
 }
 
-fn write_claim(claim: Option<CountedPacketSpan>, history_since_ns: u64, out: &mut Vec<u8>) {
-    out.push(claim.is_some().into());
-    if let Some(claim) = claim {
+fn write_claim(stored: Option<StoredPackets>, history_since_ns: u64, out: &mut Vec<u8>) {
+    out.push(stored.is_some().into());
+    if let Some(StoredPackets { claim, .. }) = stored {
         write_counts(claim.totals, out);
         write_signed(claim.since_ns.wrapping_sub(history_since_ns), out);
     }
 }
 
 /// Reads what `write_claim` wrote. `None` if the bytes end too early.
-fn read_claim(claim: &mut Option<CountedPacketSpan>, history_since_ns: u64, from: &mut &[u8]) -> Option<()> {
+fn read_claim(
+    stored: &mut Option<StoredPackets>,
+    own: &StoredPlace,
+    history_since_ns: u64,
+    from: &mut &[u8],
+) -> Option<()> {
     if *from.split_off_first()? != 0 {
         let totals = read_counts(from)?;
         let since_ns = history_since_ns.wrapping_add(read_signed(from)?);
-        *claim = Some(CountedPacketSpan { totals, since_ns });
+        *stored = Some(StoredPackets::from_own_place(CountedPacketSpan { totals, since_ns }, own));
+    }
+    Some(())
+}
+
+fn write_places(stored: &StoredPackets, history_since_ns: u64, out: &mut Vec<u8>) {
+    write_number(stored.placed_packets, out);
+    out.push(stored.places().count().to_le_bytes()[0]);
+    for StoredPlace { meter, since_ns, end } in stored.places() {
+        write_number(u64::from(*meter), out);
+        write_signed(since_ns.wrapping_sub(history_since_ns), out);
+        write_counts(*end, out);
+    }
+}
+
+/// Reads what `write_places` wrote. `None` if the bytes end too early.
+fn read_places(stored: &mut StoredPackets, history_since_ns: u64, from: &mut &[u8]) -> Option<()> {
+    stored.placed_packets = read_number(from)?;
+    stored.places = Default::default();
+    let there = usize::from(*from.split_off_first()?);
+    // More places than a record can have are not valid.
+    for place in stored.places.get_mut(..there)? {
+        let meter = u32::try_from(read_number(from)?).ok()?;
+        let since_ns = history_since_ns.wrapping_add(read_signed(from)?);
+        *place = StoredPlace { meter, since_ns, end: read_counts(from)? };
     }
     Some(())
 }
@@ -157,7 +223,7 @@ fn read_signed(from: &mut &[u8]) -> Option<u64> {
     Some(value >> 1 ^ 0_u64.wrapping_sub(value & 1))
 }
 
-const _: () = assert!(MAX_RECORD_LANDMARKS < 256, "their number is one byte");
+const _: () = assert!(MAX_RECORD_LANDMARKS < 256 && MAX_STORED_PLACES < 256, "their number is one byte");
 
 #[cfg(test)]
 mod tests {
@@ -195,11 +261,19 @@ mod tests {
             since_ns: numbers[8],
             forward: direction,
             reverse: DirectionHistory { followed: counts_of(numbers[7]), ..direction },
-            stored: [flags[0], flags[1]].map(|is_set| {
-                is_set.then(|| CountedPacketSpan { totals: counts_of(numbers[6]), since_ns: numbers[5] })
-            }),
+            stored: [flags[0], flags[1]].map(|is_set| is_set.then(|| stored_packets(numbers, there))),
             ..FlowHistory::default()
         }
+    }
+
+    fn stored_packets(numbers: &[u64; 10], there: usize) -> StoredPackets {
+        let claim = CountedPacketSpan { totals: counts_of(numbers[6]), since_ns: numbers[5] };
+        let mut stored = StoredPackets { claim, placed_packets: numbers[4], ..StoredPackets::default() };
+        for (at, place) in stored.places.iter_mut().enumerate().take(there) {
+            let meter = numbers[at].to_le_bytes()[0].into();
+            *place = StoredPlace { meter, since_ns: numbers[at].max(1), end: counts_of(numbers[at]) };
+        }
+        stored
     }
 
     proptest! {

@@ -52,10 +52,11 @@ pub(crate) struct FlowPlan {
 }
 
 impl FlowPlan {
-    pub(crate) fn drawn(number: u8, random: &mut Random) -> Self {
+    /// One in `contents` flows has packets that are all alike, and one has packets of a few kinds.
+    pub(crate) fn drawn(number: u8, contents: u64, random: &mut Random) -> Self {
         let mut mean = || SECOND / (1 << random.between(0, 7)).min(100);
         let mean_ns = [mean(), mean()];
-        let content = match random.between(0, 8) {
+        let content = match random.between(0, contents) {
             0 => FlowContent::Constant,
             1 => FlowContent::Few(2 + (random.next() % 3) as u32),
             _ => FlowContent::Distinct,

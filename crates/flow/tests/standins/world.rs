@@ -13,8 +13,18 @@ const DETECTION: u64 = 300 * MILLI;
 /// A standby sends the records that left its table this long before the time up to which the active meter is
 /// known to have sent.
 const MARGIN: u64 = 4 * SECOND;
-/// Longest time of a run.
+/// Longest time of a run with few faults. With more, it may take twice as long.
 const MOST: u64 = 120 * SECOND;
+
+/// Which faults and which flows are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultMix {
+    /// Up to three faults of any kind.
+    Any,
+    /// Up to six faults, half of which are a collector that is started again. The packets of half of the flows are alike,
+    /// and the clocks are near each other.
+    Collectors,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -44,6 +54,7 @@ enum Fault {
     },
 }
 
+const COLLECTOR_KIND: u64 = 8;
 /// Differences by which clocks are set.
 const STEPS: [i64; 4] = [-3600, -2, 2, 3600];
 
@@ -58,6 +69,7 @@ pub(crate) struct World {
     /// Faults that follow each other, each after all meters have been ready again for a while.
     faults: Vec<(u64, usize, Fault)>,
     last_fault_ends_all: bool,
+    ends_by_ns: u64,
     /// Flows go on when the meters are started.
     is_early: bool,
     /// Faults with their times, in ms.
@@ -103,20 +115,27 @@ struct Running {
 }
 
 impl World {
-    pub(crate) fn drawn(seed: u64) -> Self {
+    pub(crate) fn drawn(seed: u64, mix: FaultMix) -> Self {
         let mut random = Random(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
         let meters = if random.is_one_in(3) { 3 } else { 2 };
-        let apart = [0, 10 * MILLI, 900 * MILLI][random.between(0, 3) as usize];
+        let is_any = mix == FaultMix::Any;
+        let farthest = if is_any { 900 * MILLI } else { 10 * MILLI };
+        let apart = [0, 10 * MILLI, farthest][random.between(0, 3) as usize];
         let ahead_ns = (0..meters).map(|_| (random.between(0, apart + 1)).cast_signed()).collect();
-        let faults = random.between(1, 4);
+        let faults = if is_any { random.between(1, 4) } else { random.between(2, 7) };
         let fault = |random: &mut Random| {
             let for_ns = random.between(1, 30) * 100 * MILLI;
-            match random.between(0, 10) {
+            let kind = if is_any {
+                random.between(0, 10)
+            } else {
+                random.between(0, 9).max(random.between(0, 2) * COLLECTOR_KIND)
+            };
+            match kind {
                 0..3 => Fault::Kill { for_ns },
                 3 => Fault::Stop { for_ns },
                 4..6 => Fault::Freeze { for_ns, is_lost: random.is_one_in(2) },
                 6..8 => Fault::Cut { for_ns },
-                8 => Fault::Collector { for_ns, unsaved_ns: random.between(0, 2000) * MILLI },
+                COLLECTOR_KIND => Fault::Collector { for_ns, unsaved_ns: random.between(0, 2000) * MILLI },
                 _ => Fault::Step { by_ns: STEPS[random.between(0, 4) as usize] * SECOND.cast_signed() },
             }
         };
@@ -128,8 +147,11 @@ impl World {
             // A meter without peers does not know that its copy of the link carries nothing.
             .filter(|(.., fault)| has_election || !matches!(fault, Fault::Cut { .. }))
             .collect();
-        let flows =
-            (0..random.between(2, 7)).map(|number| FlowPlan::drawn(number as u8, &mut random)).collect();
+        // One in so many flows has one content only, and one has a few.
+        let contents = if is_any { 8 } else { 2 };
+        let flows = (0..random.between(2, 7))
+            .map(|number| FlowPlan::drawn(number as u8, contents, &mut random))
+            .collect();
         Self {
             flows,
             ahead_ns,
@@ -137,6 +159,7 @@ impl World {
             jitter_ns: random.between(1, 400) * 1000,
             faults,
             last_fault_ends_all: random.is_one_in(2),
+            ends_by_ns: BEGIN + if is_any { MOST } else { 2 * MOST },
             random,
             is_early: false,
             happened: Vec::new(),
@@ -150,7 +173,7 @@ impl World {
         self.is_early = self.random.is_one_in(3) && self.has_near_clocks();
         let first_ns = BEGIN + if self.is_early { STEP } else { 3 * SECOND };
         for flow in &self.flows {
-            flow.packets(first_ns, BEGIN + MOST, &mut self.random, &mut packets);
+            flow.packets(first_ns, self.ends_by_ns, &mut self.random, &mut packets);
         }
         packets.sort_by_key(|packet| packet.at_ns);
         let count = self.ahead_ns.len();
@@ -202,7 +225,7 @@ impl World {
                 let wait_ns = self.random.between(5, 60) * 100 * MILLI;
                 ends_at = Some(now_ns + if self.last_fault_ends_all { wait_ns } else { 2 * IDLE + wait_ns });
             }
-            if ends_at.is_some_and(|at_ns| now_ns >= at_ns) || now_ns >= BEGIN + MOST - SECOND {
+            if ends_at.is_some_and(|at_ns| now_ns >= at_ns) || now_ns >= self.ends_by_ns - SECOND {
                 break;
             }
         }
@@ -243,12 +266,8 @@ impl World {
                 let side = (ids.flow_id(packet), packet.source);
                 let [was, is] = [sent, &stored].map(|sums| sums.get(&side).copied().unwrap_or_default());
                 let is_distinct = flow.content == FlowContent::Distinct;
-                // Packets that are alike are distinguished by their times, which are not exact.
-                let spare = match (is_distinct, self.has_near_clocks()) {
-                    (true, _) => 0,
-                    (false, true) => 1 + was.0 / 200,
-                    (false, false) => 2 + was.0 / 10,
-                };
+                // Packets that are alike are distinguished by their times, which are not exact if the clocks are not.
+                let spare = if is_distinct || self.has_near_clocks() { 0 } else { 2 + was.0 / 10 };
                 if is.0 > was.0 + spare {
                     outcome.twice.push((flow.number, is_distinct, was.0, is.0));
                 }

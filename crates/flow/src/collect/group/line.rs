@@ -3,7 +3,9 @@
 use super::clocks::MeterClocks;
 use super::side::SideReport;
 use super::times::SharedTimeIntervals;
-use crate::history::{CountTotals, CountedPacketSpan, Landmark, LandmarkKind};
+use crate::history::{
+    CountTotals, CountedPacketSpan, Landmark, LandmarkKind, MAX_STORED_PLACES, StoredPackets, StoredPlace,
+};
 
 /// Maximum number of landmarks with a known position that a line keeps: the latest ones, and some older ones, which are
 /// farther apart the older they are.
@@ -93,6 +95,17 @@ pub(super) struct Line {
     pub(super) times: SharedTimeIntervals,
     landmarks: Vec<KnownLandmark>,
     origins: Vec<KnownOrigin>,
+    /// Where the positions of this line and of lines that were joined to it begin: at most [`MAX_STORED_PLACES`]. Stored
+    /// records name them, so that a restarted collector has the same lines.
+    starts: Vec<LineStart>,
+}
+
+/// The origin whose count gave a line its positions, and its position.
+#[derive(Clone, Copy, Debug)]
+struct LineStart {
+    meter: u32,
+    since_ns: u64,
+    position: CountTotals,
 }
 
 /// Evidence that two meters saw the same packet.
@@ -107,7 +120,55 @@ enum LandmarkMatch {
 impl Line {
     pub(super) const HEAP_BYTES: usize = MAX_LANDMARKS * size_of::<KnownLandmark>()
         + MAX_ORIGINS * size_of::<KnownOrigin>()
+        + size_of::<LineStart>()
         + size_of::<PositionInterval>();
+
+    /// Creates a line whose position 0 is where a meter began to follow the flow.
+    pub(super) fn from_origin(meter: u32, since_ns: u64) -> Self {
+        let start = LineStart { meter, since_ns, position: CountTotals::default() };
+        Self { starts: vec![start], ..Self::default() }
+    }
+
+    /// Describes what was stored with a record that ends at a position on this line.
+    pub(super) fn stored_packets(&self, claim: CountedPacketSpan, end: PlacedEnd) -> StoredPackets {
+        let mut places = [StoredPlace::default(); MAX_STORED_PLACES];
+        for (place, LineStart { meter, since_ns, position }) in places.iter_mut().zip(&self.starts) {
+            *place = StoredPlace { meter: *meter, since_ns: *since_ns, end: end.position.minus(*position) };
+        }
+        StoredPackets { claim, placed_packets: end.since.packets, places }
+    }
+
+    /// Returns whether a place of a stored record is counted from a start of this line.
+    pub(super) fn has_place_of(&self, stored: &StoredPackets) -> bool {
+        self.find_end_of_places(stored).is_some()
+    }
+
+    fn find_end_of_places(&self, stored: &StoredPackets) -> Option<CountTotals> {
+        self.starts.iter().find_map(|start| {
+            let place = stored.places().find(|place| start.is_start_of(place))?;
+            Some(start.position.plus(place.end))
+        })
+    }
+
+    /// Returns where a stored record ends on this line, and takes over the starts of its places.
+    pub(super) fn end_of_places(&mut self, stored: &StoredPackets) -> PlacedEnd {
+        let first = stored.places().next().map_or_else(CountTotals::default, |place| place.end);
+        let position = self.find_end_of_places(stored).unwrap_or(first);
+        for place in stored.places() {
+            let StoredPlace { meter, since_ns, end } = *place;
+            self.add_start(LineStart { meter, since_ns, position: position.minus(end) });
+        }
+        let since = CountTotals { packets: stored.placed_packets, ..CountTotals::default() };
+        PlacedEnd { position, since }
+    }
+
+    fn add_start(&mut self, start: LineStart) {
+        let is_known =
+            self.starts.iter().any(|known| (known.meter, known.since_ns) == (start.meter, start.since_ns));
+        if !is_known && self.starts.len() < MAX_STORED_PLACES {
+            self.starts.push(start);
+        }
+    }
 
     /// Finds the position on this line at which a record ends; `None` if the record names no packet
     /// that the line knows.
@@ -320,12 +381,21 @@ impl Line {
         self.origins.sort_by_key(|origin| origin.last_ns);
         self.origins.drain(..self.origins.len().saturating_sub(MAX_ORIGINS));
         self.times.add_all(other.times);
+        for start in other.starts {
+            self.add_start(LineStart { position: start.position.plus(distance), ..start });
+        }
     }
 
     /// Returns the time of the last packet that a meter reported on this line, by the meter's own clock; `None` if the
     /// line has no origin of the meter.
     pub(super) fn last_reported_ns(&self, meter: u32) -> Option<u64> {
         self.origins.iter().filter(|origin| origin.meter == meter).map(|origin| origin.last_ns).max()
+    }
+}
+
+impl LineStart {
+    const fn is_start_of(&self, place: &StoredPlace) -> bool {
+        self.meter == place.meter && self.since_ns == place.since_ns
     }
 }
 

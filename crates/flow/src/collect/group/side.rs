@@ -1,9 +1,11 @@
 //! State of one direction of a flow of a group: the packets that are stored, and the records that wait for a position.
 
 use super::clocks::MeterClocks;
-use super::line::{Line, MAX_CLOCK_DIFFERENCE_NS, MAX_PACKET_JITTER_NS, PlacedEnd, is_known_by_content};
+use super::line::{Line, MAX_CLOCK_DIFFERENCE_NS, MAX_PACKET_JITTER_NS, PlacedEnd};
 use super::times::{SharedTimeIntervals, TimeSpan};
-use crate::history::{CountTotals, CountedPacketSpan, DirectionHistory, FlowHistory, Landmark, LandmarkKind};
+use crate::history::{
+    CountTotals, CountedPacketSpan, DirectionHistory, FlowHistory, Landmark, StoredPackets,
+};
 
 /// Maximum number of [`Line`]s of one direction; the oldest is forgotten first. A new line begins after a silence.
 const MAX_LINES_PER_DIRECTION: usize = 8;
@@ -27,8 +29,6 @@ pub(super) struct SideReport {
     pub(super) last_ns: u64,
     /// The collector still knows all packets after this time that it has stored.
     pub(super) known_from_ns: u64,
-    /// Present if an earlier process stored the record: the packets that are stored with it or were stored before it.
-    pub(super) stored: Option<CountedPacketSpan>,
     /// True if another meter of the group is alive that will report the same packets.
     pub(super) has_others: bool,
     /// Time at which the record arrived, by the collector's clock.
@@ -53,9 +53,8 @@ pub(super) struct PlacedReport {
     pub(super) new: CountTotals,
     /// Number of packets up to the record's end that are certainly stored now.
     known: u64,
-    /// The packets up to the record's end that are stored now, as an interval; `None` if nothing was
-    /// stored for the record.
-    pub(super) stored: Option<CountedPacketSpan>,
+    /// What is stored now; `None` if nothing was stored for the record.
+    pub(super) stored: Option<StoredPackets>,
 }
 
 /// A record with a position that is not known yet.
@@ -92,14 +91,6 @@ impl SideReport {
         self.direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0)
     }
 
-    /// Returns whether the packets of the record can be distinguished by their content. Packets of equal content are
-    /// distinguished by their times, so lines of such packets may have been joined wrongly.
-    fn has_distinct_content(&self) -> bool {
-        // The last packet before a silence is alone for that silence only, whatever its flow carries.
-        let mut chosen = self.landmarks().filter(|landmark| landmark.kind != LandmarkKind::Last);
-        chosen.all(|landmark| is_known_by_content(landmark.alone_us))
-    }
-
     /// Returns the times of the record's first and last packet, in common time.
     pub(super) fn common_times(&self, clocks: &MeterClocks) -> [u64; 2] {
         [self.first_ns, self.last_ns].map(|at_ns| clocks.to_common_time(self.meter, at_ns))
@@ -131,19 +122,14 @@ impl SideReport {
         !self.is_strange && self.own.packets > 0 && self.own == self.direction.followed
     }
 
-    /// Returns the packets of the record itself. For a record that an earlier process stored, these are the packets
-    /// that were new with it, which may be older than the record's times.
-    fn own_packet_span(&self) -> CountedPacketSpan {
-        let stored = self.stored.filter(|stored| stored.totals == self.own);
-        stored.unwrap_or(CountedPacketSpan { totals: self.own, since_ns: self.first_ns })
+    /// Returns the packets of the record itself.
+    const fn own_packet_span(&self) -> CountedPacketSpan {
+        CountedPacketSpan { totals: self.own, since_ns: self.first_ns }
     }
 
     /// Returns the largest span that the record can cover. From the start of this span on, all stored
     /// packets are still known.
     fn largest_coverable_span(&self) -> CountedPacketSpan {
-        if let Some(stored) = self.stored {
-            return stored;
-        }
         let followed = CountedPacketSpan { totals: self.direction.followed, since_ns: self.since_ns };
         let since = self.landmarks();
         let landmarks =
@@ -256,15 +242,18 @@ impl FlowDirectionState {
             None if self.may_begin_line(report, clocks) => (None, PlacedEnd::from_first_report(report)),
             None => return None,
         };
-        let mut line = found.map(|at| self.lines.remove(at)).unwrap_or_default();
+        let mut line = found
+            .map_or_else(|| Line::from_origin(report.meter, report.since_ns), |at| self.lines.remove(at));
         // The record's own line is out of `lines` from here on: only other lines may dispute its claim.
-        let among = self.remove_lines_within(report, clocks);
-        let claim = self.find_storable_span(report, clocks);
+        let widest = report.largest_coverable_span();
+        let among = self.remove_lines_within(report, widest.since_ns, clocks);
+        let claim = self.find_storable_span(report, widest, clocks);
         line.record_landmarks_and_origin(report, end, clocks);
         let placed = match claim {
             Some(claim) => {
                 let new = line.store_record(report, end.position, claim, clocks).excess_over(among);
-                Some(PlacedReport { new, known: claim.totals.packets, stored: Some(claim) })
+                let stored = Some(line.stored_packets(claim, end));
+                Some(PlacedReport { new, known: claim.totals.packets, stored })
             }
             None if line.lacks_part_of_interval(end.position, report.own) => None,
             None => Some(PlacedReport { known: report.own.packets, ..PlacedReport::default() }),
@@ -278,12 +267,49 @@ impl FlowDirectionState {
         placed
     }
 
+    /// Places a record that an earlier process of the collector stored. That process knew more than its records tell
+    /// in any order, so its own positions count, and nothing is compared.
+    pub(super) fn restore_report(
+        &mut self,
+        report: &SideReport,
+        stored: &StoredPackets,
+        clocks: &mut MeterClocks,
+    ) {
+        let mut line = self.remove_line_of_places(stored);
+        let end = line.end_of_places(stored);
+        self.remove_lines_within(report, stored.claim.since_ns, clocks);
+        line.record_landmarks_and_origin(report, end, clocks);
+        line.store_record(report, end.position, stored.claim, clocks);
+        self.lines.push(line);
+        self.forget_oldest_line();
+    }
+
+    /// Takes out the line that has a place of a stored record; an empty one if there is none. If several lines have one,
+    /// they are joined: the earlier process knew the distance between them.
+    fn remove_line_of_places(&mut self, stored: &StoredPackets) -> Line {
+        let mut found: Option<Line> = None;
+        for mut line in self.lines.extract_if(.., |line| line.has_place_of(stored)) {
+            if let Some(mut other) = found.take() {
+                let [end, other_end] =
+                    [&mut line, &mut other].map(|line| line.end_of_places(stored).position);
+                line.join_line(other, end.minus(other_end));
+            }
+            found = Some(line);
+        }
+        found.unwrap_or_default()
+    }
+
     /// Removes the lines whose packets a record certainly includes, unless another line may contain some of the
     /// record's packets. Returns the totals of the removed lines: these packets are stored already.
-    fn remove_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
+    fn remove_lines_within(
+        &mut self,
+        report: &SideReport,
+        since_ns: u64,
+        clocks: &MeterClocks,
+    ) -> CountTotals {
         let margin_ns =
             if clocks.is_clock_offset_known(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
-        let spans = report.possible_packet_times(report.largest_coverable_span().since_ns, clocks);
+        let spans = report.possible_packet_times(since_ns, clocks);
         // Two different spans mean that the clock was set back. Then no line is certainly inside.
         let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
         let others = self.lines.iter().filter(|line| !is_within(line)).map(|line| &line.times);
@@ -338,9 +364,7 @@ impl FlowDirectionState {
             is_later || !clocks.is_clock_offset_known(report.meter) && begins_late
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
-        // A stored record was accepted by an earlier process of this
-        // collector, so it begins a line in any case.
-        is_first || is_behind || report.stored.is_some() || self.is_apart_from_lines(report, clocks)
+        is_first || is_behind || self.is_apart_from_lines(report, clocks)
     }
 
     /// Returns whether all packets that a record can cover lie long before or after each known line. The meter has seen
@@ -386,26 +410,19 @@ impl FlowDirectionState {
 
     /// Returns the packets that may be stored for a record, because no other line can contain them; `None`
     /// if there are none.
-    fn find_storable_span(&self, report: &SideReport, clocks: &MeterClocks) -> Option<CountedPacketSpan> {
+    fn find_storable_span(
+        &self,
+        report: &SideReport,
+        widest: CountedPacketSpan,
+        clocks: &MeterClocks,
+    ) -> Option<CountedPacketSpan> {
         let margin_ns =
             if clocks.is_clock_offset_known(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
         let is_disputed = |since_ns: u64| {
             let spans = report.possible_packet_times(since_ns, clocks);
             self.times().any(|times| spans.iter().any(|span| times.has_time_near(*span, margin_ns)))
         };
-        let claim = report.largest_coverable_span();
-        if !is_disputed(claim.since_ns) {
-            return Some(claim);
-        }
-        let of_record = report.own_packet_span();
-        if report.stored.is_some() && report.has_distinct_content() {
-            // An earlier process of this collector stored what the record claims, whatever other lines have. The
-            // times of the whole claim would put records of other meters in doubt, so the line gets only the
-            // times of the record.
-            return Some(CountedPacketSpan { since_ns: of_record.since_ns, ..claim });
-        }
-        // The wide claim reaches back to earlier packets. Without it, the
-        // record still has packets of its own.
-        (report.stored.is_some() || !is_disputed(report.first_ns)).then_some(of_record)
+        // The widest claim reaches back to earlier packets. Without it, the record still has packets of its own.
+        [widest, report.own_packet_span()].into_iter().find(|claim| !is_disputed(claim.since_ns))
     }
 }
