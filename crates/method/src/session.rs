@@ -20,8 +20,10 @@ pub struct MethodSession<M> {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SessionError {
     #[error(
-        "trial {number} of the journal does not fit this test: it is {found:?}, but this test needs \
-         {expected:?}; the journal belongs to another test or is damaged"
+        "trial {number} of the journal does not fit this test: it is {}, but this test needs {}; the journal \
+         belongs to another test or is damaged",
+        journal_text(found),
+        journal_text(expected)
     )]
     OtherOrder { number: u32, expected: Box<TrialRequest>, found: Box<TrialRequest> },
     #[error(
@@ -29,6 +31,11 @@ pub enum SessionError {
          or is damaged"
     )]
     BeyondEnd { number: u32 },
+}
+
+/// Formats a trial as the journal has it, so that a user can find it there.
+fn journal_text(trial: &TrialRequest) -> String {
+    serde_json::to_string(trial).unwrap_or_default()
 }
 
 impl<M: TestMethod> MethodSession<M> {

@@ -33,17 +33,21 @@ fn plan(changes: &[(&str, &str)]) -> Plan {
     Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"))
 }
 
-fn read(changes: &[(&str, &str)]) -> Result<options::PktgenSettings, Vec<String>> {
+pub(super) fn spec(changes: &[(&str, &str)]) -> StreamSpec {
     let bound = plan(changes).bind_to_links(&[None]).unwrap();
-    let spec = StreamSpec {
+    StreamSpec {
         number: 0,
         source: crate::stream::FrameSource::from_origin(&bound.plan.streams[0].frames),
         timeline: bound.streams[0].timeline,
         latency: false,
         sent_elsewhere: false,
         untimed: false,
-    };
-    options::convert_stream(&spec).map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    }
+}
+
+fn read(changes: &[(&str, &str)]) -> Result<options::PktgenSettings, Vec<String>> {
+    options::convert_stream(&spec(changes))
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
 fn options(changes: &[(&str, &str)]) -> Vec<String> {

@@ -27,6 +27,8 @@ use std::sync::Arc;
 
 /// Interval at which the generator's counters are read.
 const COUNTER_READ_INTERVAL: Nanos = Nanos::from_millis(20);
+/// A device that has sent nothing this long after the start will send nothing. Usually, it begins within 100 ms.
+const LATEST_BEGIN: Nanos = Nanos::from_secs(2);
 /// Significant digits of the send-time histograms, as in the generic sender.
 const HISTOGRAM_DIGITS: u8 = 2;
 
@@ -67,10 +69,11 @@ impl PktgenStream {
         self.counts.first.map(|first| first.since(start))
     }
 
-    /// Returns whether the stream has a time limit and it has passed, counted from the first frame.
-    fn is_past_limit(&self, now: MonoTime) -> bool {
+    /// Returns whether the stream has a time limit and it has passed, counted from the first frame. A device that fails
+    /// to send has no first frame, so its limit counts from the latest time at which it can have begun.
+    fn is_past_limit(&self, start: MonoTime, now: MonoTime) -> bool {
         let SendPattern::Within(length) = self.spec.timeline.shape else { return false };
-        self.counts.first.is_some_and(|first| now >= first + length + LATE_SENDING_GRACE)
+        now >= self.counts.first.unwrap_or(start + LATEST_BEGIN) + length + LATE_SENDING_GRACE
     }
 }
 
@@ -160,7 +163,7 @@ impl PktgenTx {
         self.read_progress(start, now)?;
         // The stop is repeated, because a generator that has not begun yet ignores it. It ends all devices, so with
         // time limits it waits until the last stream has passed its limit.
-        if self.stopped.is_some() || self.lanes.iter().all(|lane| lane.is_past_limit(now)) {
+        if self.stopped.is_some() || self.lanes.iter().all(|lane| lane.is_past_limit(start, now)) {
             self.generator.stop_devices()?;
         }
         Ok(Some(running))
@@ -290,4 +293,30 @@ fn counts_since_start(counts: &StreamTxCounts) -> SinceStart {
 
 fn mono_time_from_micros(micros: u64) -> MonoTime {
     MonoTime::from_nanos(micros.saturating_mul(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::spec;
+    use super::*;
+
+    /// A device that fails to send must not keep the others from being stopped.
+    #[test]
+    fn time_limit_passes_without_a_first_frame() {
+        let limit = ("duration", r#"{"choice": "fixed_seconds", "fixed_seconds": {"seconds": 1}}"#);
+        let spec = spec(&[limit]);
+        let mut lane = PktgenStream {
+            size: options::convert_stream(&spec).unwrap().size,
+            spec: Arc::new(spec),
+            device: String::new(),
+            counts: StreamTxCounts::default(),
+            errors: 0,
+            series: RateSeries::with_limit(1),
+        };
+        let at_ms = |ms: u64| MonoTime::from_nanos(ms * 1_000_000);
+        let limits = |lane: &PktgenStream| [2000, 4000].map(|ms| lane.is_past_limit(at_ms(0), at_ms(ms)));
+        assert_eq!(limits(&lane), [false, true], "it may still begin");
+        lane.counts.first = Some(at_ms(100));
+        assert_eq!(limits(&lane), [true, true]);
+    }
 }

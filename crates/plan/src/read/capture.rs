@@ -88,12 +88,10 @@ fn read_capture_ports(
         // OTG fetches a capture by the name of its port, so a port can have only one.
         if let Some(other) = captured.get(&port) {
             item.add_item_error(format!("port `{}` is already in capture `{other}`", ports.names[port]));
+        } else {
+            captured.insert(port, name.to_owned());
         }
         members.push(port);
-    }
-    // The ports are entered after the loop: a port that one capture names twice gets no error here.
-    for port in &members {
-        captured.entry(*port).or_insert_with(|| name.to_owned());
     }
     members
 }

@@ -427,6 +427,17 @@ fn hexadecimal_values_have_no_sign() {
 }
 
 #[test]
+fn port_can_be_in_one_capture_once() {
+    let captures = |text: &str| with("") + "captures: [" + text + "]\n";
+    let c = "{name: c, port_names: [b]}";
+    assert!(Plan::from_text(&captures(c)).is_ok());
+    for twice in ["{name: c, port_names: [b, b]}", &format!("{c}, {{name: d, port_names: [b]}}")] {
+        let problems = errors(&captures(twice));
+        assert!(problems[0].message.contains("already in capture `c`"), "{problems:?}");
+    }
+}
+
+#[test]
 fn locations_are_interfaces_and_nothing_else() {
     let location = |text: &str| text.parse::<crate::PortLocation>();
     assert_eq!(location("lab/eth1").unwrap().to_string(), "lab/eth1");
