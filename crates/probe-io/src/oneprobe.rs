@@ -15,7 +15,7 @@ use packetrig_probe::answer::{AnswerContent, PathFailure, ProbeAnswer};
 use packetrig_probe::frame::TcpSegment;
 use packetrig_probe::oneprobe::{
     IncomingSegment, OneprobeFailure, OneprobeMachine, OneprobeOutcome, OneprobeReport, OneprobeStep,
-    OutgoingSegment,
+    OutgoingSegment, PairDeparture,
 };
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -76,7 +76,7 @@ impl OneprobeDriver<'_> {
                 }
                 OneprobeStep::Pair { at, segments: [one, other] } => {
                     let gone = self.send_segments(&[&one, &other], at)?;
-                    machine.on_pair_sent(first_departure(&gone));
+                    machine.on_pair_sent(pair_departure(&gone), clock::monotonic_ns());
                 }
                 OneprobeStep::Wait(until) => {
                     let within = Nanos::new(until.saturating_sub(clock::monotonic_ns()));
@@ -179,12 +179,13 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
     (answer.from, answer.to) == (target, source)
 }
 
-/// Returns when the first segment of a pair left; `None` unless both left.
-fn first_departure(gone: &[DepartedFrame]) -> Option<u64> {
-    let [first, second] = gone else { return None };
-    // Without its second segment, a pair cannot be used as a probe.
-    second.local_departure()?;
-    first.local_departure().map(ProbeStamp::middle)
+fn pair_departure(gone: &[DepartedFrame]) -> PairDeparture {
+    let left = |segment: usize| gone.get(segment).and_then(DepartedFrame::local_departure);
+    match (left(0), left(1)) {
+        (Some(first), Some(_)) => PairDeparture::Both(first.middle()),
+        (None, None) => PairDeparture::Neither,
+        _ => PairDeparture::OnlyOne,
+    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ mod request;
 mod tests;
 
 pub use evidence::{AmbiguityReason, ArrivalOrder, ForwardOutcome, ProbeVerdict, ReverseOutcome};
-pub use machine::{IncomingSegment, OneprobeMachine, OneprobeStep};
+pub use machine::{IncomingSegment, OneprobeMachine, OneprobeStep, PairDeparture};
 pub use report::{DirectionCounts, OneprobeOutcome, OneprobeReport, TimeSpread};
 pub use request::HttpRequest;
 

@@ -22,6 +22,16 @@ mod connecting;
 mod segments;
 pub use segments::IncomingSegment;
 
+/// What became of a pair that the caller was asked to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairDeparture {
+    /// Both segments left, the first one at this time.
+    Both(u64),
+    /// Only one segment left. Without the other one, it cannot be used as a probe.
+    OnlyOne,
+    Neither,
+}
+
 /// The next action of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneprobeStep {
@@ -313,15 +323,21 @@ impl OneprobeMachine {
         OneprobeStep::Pair { at, segments }
     }
 
-    /// Records when the first segment of the pair left; `None` if the pair was not sent.
-    pub fn on_pair_sent(&mut self, left: Option<u64>) {
+    /// Records what became of the pair.
+    pub fn on_pair_sent(&mut self, departure: PairDeparture, now: u64) {
         let OneprobeState::ProbeInFlight(probe) = &mut self.state else { return };
-        probe.left = left;
-        if left.is_none() {
-            let probe = probe.clone();
-            self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::Unsent));
+        if let PairDeparture::Both(left) = departure {
+            probe.left = Some(left);
+            return;
+        }
+        let probe = probe.clone();
+        self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::Unsent));
+        if departure == PairDeparture::Neither {
             // Nothing was sent, so the numbers of the connection are still right.
             self.state = OneprobeState::Ready;
+        } else {
+            // The server may have taken the segment, or not. The next pair must not use its numbers again.
+            self.close_and_reconnect_later(now, false);
         }
     }
 

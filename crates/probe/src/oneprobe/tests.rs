@@ -270,7 +270,7 @@ impl TestWorld {
                     // Segments that arrive before then are handled first.
                     let number = u32::try_from(machine.report().0.probes).unwrap();
                     self.pair(at, segments, number);
-                    machine.on_pair_sent(Some(self.now));
+                    machine.on_pair_sent(PairDeparture::Both(self.now), self.now);
                 }
                 OneprobeStep::Wait(until) => {
                     let next =
@@ -422,8 +422,8 @@ fn forgetful_server_costs_at_most_one_probe() {
     agrees(&report, &world);
 }
 
-#[test]
-fn probes_that_were_not_sent_are_accounted_for() {
+/// Makes three probes that do not leave, and returns the report.
+fn run_with_departure(departure: PairDeparture) -> OneprobeReport {
     let mut world = TestWorld::new(PathFaults::default(), 4);
     let mut machine = OneprobeMachine::new(
         OneprobeOptions { count: 3, ..MANNER },
@@ -435,7 +435,7 @@ fn probes_that_were_not_sent_are_accounted_for() {
             OneprobeStep::Send(out) => world.there(out, None, false),
             OneprobeStep::Pair { at, .. } => {
                 world.now = world.now.max(at);
-                machine.on_pair_sent(None);
+                machine.on_pair_sent(departure, world.now);
             }
             OneprobeStep::Wait(until) => {
                 let next = world.events.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= until);
@@ -447,7 +447,19 @@ fn probes_that_were_not_sent_are_accounted_for() {
             }
         }
     }
-    assert_eq!(machine.report().0.ambiguous, BTreeMap::from([(AmbiguityReason::Unsent, 3)]));
+    machine.report().0.clone()
+}
+
+#[test]
+fn probes_that_were_not_sent_are_accounted_for() {
+    for (departure, connections) in [(PairDeparture::Neither, 1), (PairDeparture::OnlyOne, 3)] {
+        let report = run_with_departure(departure);
+        assert_eq!(report.ambiguous, BTreeMap::from([(AmbiguityReason::Unsent, 3)]));
+        assert_eq!(
+            report.connections, connections,
+            "{departure:?}: the server may have the segment that left"
+        );
+    }
 }
 
 #[test]
