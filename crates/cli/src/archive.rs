@@ -185,7 +185,7 @@ impl ResultArchive for CatalogueArchive {
         serde_json::to_value(&report).map_err(|error| ViewRefusal::Failed(error.to_string()))
     }
 
-    fn unfinished_runs(&self) -> Result<Value, ViewRefusal> {
+    fn unlisted_runs(&self) -> Result<Value, ViewRefusal> {
         let kept = self.with_catalogue(RunCatalogue::list_unlisted_runs)?.unwrap_or_default();
         let rows = kept.iter().map(|run| {
             json!({

@@ -124,7 +124,8 @@ impl SpoolWriter {
         state.journal.as_ref().is_some_and(|kept| kept.belongs_to_attempt(head))
     }
 
-    /// Queues a sample for writing. Returns the error of an earlier write, if one failed.
+    /// Hands over a sample for writing; it replaces one that still waits. Returns the error of an earlier write, if one
+    /// failed, or that the writer has ended.
     pub(crate) fn queue_sample(&self, sample: CountSample) -> Result<(), Error> {
         let mut state = self.shared.lock_writer();
         if state.has_ended {

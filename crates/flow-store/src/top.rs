@@ -199,8 +199,8 @@ impl<'a> TopScan<'a> {
         Self { grouping, filter, reverse: filter.to_reversed() }
     }
 
-    /// The filter of the scan, which reads a record once for both directions. It selects a record if either half is
-    /// selected. Each half is filtered again afterwards.
+    /// The filter of the scan, which reads each record once. If the grouping distinguishes directions, it selects a record
+    /// if either half matches, and `count_chunk` filters each half again. Otherwise it is the query's own filter.
     pub(super) fn selection(&self) -> FlowFilter {
         if self.grouping.distinguishes_direction() {
             self.filter.or(&self.reverse)

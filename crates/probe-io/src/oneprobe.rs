@@ -10,7 +10,6 @@ use crate::listener::PacketListener;
 use crate::path::ProbePath;
 use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
 use crate::{Error, frame_length, small_count};
-use packetrig_probe::ProbeStamp;
 use packetrig_probe::answer::{AnswerContent, PathFailure, ProbeAnswer};
 use packetrig_probe::frame::TcpSegment;
 use packetrig_probe::oneprobe::{

@@ -3,8 +3,8 @@
 //! Invariant: REPORTs and ANSWERs that arrive during a request are queued; `next_event` returns them in order.
 
 use crate::message::{
-    AnswerFilter, ClientMessage, ErrorPosition, MAX_MESSAGE_BYTES, PacketLimits, PacketReport,
-    PacketToRelease, ReceivedAnswer, ServiceFacts, ServiceMessage, ServiceState, VERSION,
+    AnswerFilter, ClientMessage, ClientStatus, ErrorPosition, MAX_MESSAGE_BYTES, PacketLimits, PacketReport,
+    PacketToRelease, ReceivedAnswer, ServiceFacts, ServiceMessage, VERSION,
 };
 use packetrig_sys::clock;
 use packetrig_sys::runtime_directory;
@@ -146,7 +146,7 @@ impl ReleaseClient {
         }
     }
 
-    pub fn query_state(&mut self) -> Result<ServiceState, ReleaseError> {
+    pub fn query_status(&mut self) -> Result<ClientStatus, ReleaseError> {
         let id = self.next_request_id();
         match self.connection.send_request(&ClientMessage::Status { id })? {
             ServiceMessage::State { state, .. } => Ok(state),

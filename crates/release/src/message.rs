@@ -19,8 +19,8 @@ pub use report::{
     PacketFault, PacketOutcome, PacketReport, PacketStamp, ReportFlags, StampClockName, StampReader,
 };
 pub use service_side::{
-    ErrorPosition, PacketLimits, ProtocolErrorCode, ReceivedAnswer, ServiceFacts, ServiceMessage,
-    ServiceState,
+    ClientStatus, ErrorPosition, PacketLimits, ProtocolErrorCode, ReceivedAnswer, ServiceFacts,
+    ServiceMessage,
 };
 
 use crate::fields::{FieldReader, FieldWriter};

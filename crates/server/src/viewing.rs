@@ -201,8 +201,9 @@ pub trait ResultArchive: Send + Sync + 'static {
     fn result_series(&self, id: &str) -> Result<Value, ViewRefusal>;
     /// Compares the figures of two results. `anyway`: compares them even if they are results of different tests.
     fn compare_results(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal>;
-    /// Lists runs without a report: they are in progress in some process, or were interrupted.
-    fn unfinished_runs(&self) -> Result<Value, ViewRefusal>;
+    /// Lists runs that have files but no entry in the list of results: they are in progress in some process, were
+    /// interrupted, or have a report that was not entered.
+    fn unlisted_runs(&self) -> Result<Value, ViewRefusal>;
 }
 
 /// The results that a viewer requests. An empty text matches everything.

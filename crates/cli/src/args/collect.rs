@@ -62,8 +62,8 @@ pub(crate) struct CollectArgs {
     /// Read messages only from this address or network and drop others on arrival; repeat for more [default: all]
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub(crate) allow_exporter: Vec<ExporterNetwork>,
-    /// Memory for the state of all exporters: templates, data without a template, open SIM flows. Data that does not
-    /// fit is dropped and counted by cause
+    /// Memory for everything that is kept for exporters: templates, data that waits for its template, open SIM flows,
+    /// flows of meter groups. Templates and data that do not fit are dropped and counted by cause
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: BytesArg,
     /// Lifetime of a UDP template that is not repeated

@@ -114,10 +114,10 @@ pub(crate) fn parse_load_rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: Error| error.to_string())?;
     match rate {
         Rate::Share(share) if share > Share::WHOLE_LINK => {
-            Err("the load is more than the link carries; write 0.1% to 100%".into())
+            Err("the load is more than the link carries; write at most 100%".into())
         }
         Rate::Share(share) if share.billionths() == 0 => {
-            Err("with this load nothing would be sent; write 0.1% to 100%".into())
+            Err("with this load nothing would be sent; write more than 0%, for example 0.1%".into())
         }
         rate => Ok(rate),
     }

@@ -281,7 +281,8 @@ fn schedule_lag(progress: RunProgress, now: MonoTime) -> Nanos {
     Nanos::new(progress.lag_ns.saturating_sub(passed / CATCH_UP_DIVISOR))
 }
 
-/// Returns, counted from the start, when a stream with a time limit stops sending; `None` without a limit.
+/// Returns the time since the start after which a stream sends nothing, not even late frames: its time limit plus
+/// [`LATE_SENDING_GRACE`]. `None` without a limit.
 fn send_cutoff(spec: &StreamSpec) -> Option<Nanos> {
     let limited = matches!(spec.timeline.shape, SendPattern::Within(_));
     limited.then(|| spec.timeline.end_time()).flatten().map(|end| end + LATE_SENDING_GRACE)

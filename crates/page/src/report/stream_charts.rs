@@ -319,7 +319,9 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     }
     let kept = known.percentile_note();
     let note = match latency.error.p99() {
-        Some(error) => format!("Values may be {}. {kept}", describe_latency_error(error)),
+        Some(error) => {
+            format!("The latencies of 99 % of the frames are {}. {kept}", describe_latency_error(error))
+        }
         None => kept.to_owned(),
     };
     write_figure(page, "h4", "Latency over time", &chart, &legend, Some(&note));
@@ -345,9 +347,11 @@ impl KnownPercentiles {
 
     const fn percentile_note(self) -> &'static str {
         match self {
-            Self::All => "The maximum of a second is exact; its percentiles are at most 6.25 % too large.",
+            Self::All => {
+                "The maximum of a second is not rounded; its percentiles are rounded up by at most 6.25 %."
+            }
             Self::Some => {
-                "Maximum and mean of a second are exact; its percentiles are at most 6.25 % too large, and \
+                "Maximum and mean of a second are not rounded; its percentiles are rounded up by at most 6.25 %, and \
                 unknown for seconds with several receivers or with time stamps out of order by more than a \
                 second."
             }

@@ -4,7 +4,7 @@ use crate::listener::{SilencedPort, WantedPackets};
 use crate::path;
 use crate::release::FrameReleaser;
 use packetrig_probe::oneprobe::{ArrivalOrder, ForwardOutcome, HttpRequest, OneprobeOptions, ProbeVerdict};
-use packetrig_probe::{ProbeBudget, ProbePermit, ReleaseMechanism, StampSource};
+use packetrig_probe::{ProbeBudget, ProbePermit, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::netns::NetNs;
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -9,8 +9,8 @@ use crate::now;
 use packetrig_probe::service::{MAX_TARGETS_OF_CLIENT, work};
 use packetrig_probe::{PacketRefusal, TargetLimits};
 use packetrig_release::message::{
-    AnswerFilter, ClientMessage, ErrorPosition, HEADER, MAX_MESSAGE_BYTES, PacketLimits, ProtocolErrorCode,
-    ServiceFacts, ServiceMessage, ServiceState, VERSION,
+    AnswerFilter, ClientMessage, ClientStatus, ErrorPosition, HEADER, MAX_MESSAGE_BYTES, PacketLimits,
+    ProtocolErrorCode, ServiceFacts, ServiceMessage, VERSION,
 };
 use packetrig_sys::clock;
 use packetrig_sys::sched;
@@ -137,7 +137,7 @@ impl ClientSession<'_> {
             (ClientMessage::Cancel { id, batch, train }, true) => self.cancel_packets(id, batch, train),
             (ClientMessage::Listen { id, filter }, true) => self.set_filter(id, filter),
             (ClientMessage::Status { id }, true) => {
-                let state = self.service_state();
+                let state = self.client_status();
                 self.client.send_message(&ServiceMessage::State { id, state });
             }
             (ClientMessage::Target { id, address }, true) => {
@@ -235,12 +235,12 @@ impl ClientSession<'_> {
         true
     }
 
-    fn service_state(&self) -> ServiceState {
+    fn client_status(&self) -> ClientStatus {
         let clients = crate::small_count(self.shared.client_count());
         let queued = self.shared.lock_state().queue.queued_packets(self.client.id);
         let state = self.client.lock_state();
         let packets = &state.counts.packets;
-        ServiceState {
+        ClientStatus {
             queued,
             clients,
             sent: packets.sent,

@@ -235,8 +235,9 @@ pub struct SimulatedPath {
     pub jitter_ns: f64,
     /// Offset of the far clock.
     pub offset_ns: u64,
-    /// Stated error bound of each stamp, and its largest real error.
+    /// Error bound that the path states for each stamp.
     pub doubt_ns: u64,
+    /// Largest real error of a stamp.
     pub noise_ns: f64,
     pub sender_stalls: MachineStalls,
     pub receiver: StampingReceiver,

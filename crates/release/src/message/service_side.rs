@@ -86,7 +86,7 @@ pub struct ReceivedAnswer {
 
 /// Counts of one client, and the number of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceState {
+pub struct ClientStatus {
     pub queued: u32,
     /// Clients of the service.
     pub clients: u32,
@@ -156,7 +156,7 @@ pub enum ServiceMessage {
     Answer(ReceivedAnswer),
     State {
         id: u64,
-        state: ServiceState,
+        state: ClientStatus,
     },
     Error {
         id: u64,
@@ -417,8 +417,8 @@ fn read_answer(fields: &mut FieldReader<'_>) -> Option<ReceivedAnswer> {
     Some(ReceivedAnswer { arrival, lost, lacks_checksum, frame_size, bytes })
 }
 
-fn read_state(fields: &mut FieldReader<'_>) -> Option<ServiceState> {
-    Some(ServiceState {
+fn read_state(fields: &mut FieldReader<'_>) -> Option<ClientStatus> {
+    Some(ClientStatus {
         queued: fields.read_u32()?,
         clients: fields.read_u32()?,
         sent: fields.read_u64()?,

@@ -45,7 +45,7 @@ fn the_layout_is_that_of_the_page() {
     assert_eq!(error[224..], [3_u32.to_ne_bytes(), 54_u32.to_ne_bytes()].concat());
     let target = ClientMessage::Target { id: 0, address: "192.0.2.1".parse().unwrap() }.to_bytes();
     assert_eq!((target.len(), &target[26..32]), (32, &[0xff, 0xff, 192, 0, 2, 1][..]));
-    assert_eq!(ServiceMessage::State { id: 0, state: ServiceState::default() }.to_bytes().len(), 64);
+    assert_eq!(ServiceMessage::State { id: 0, state: ClientStatus::default() }.to_bytes().len(), 64);
     assert_eq!(ClientMessage::Listen { id: 0, filter: None }.to_bytes().len(), 40);
     assert_eq!(ClientMessage::Cancel { id: 0, batch: 0, train: 0 }.to_bytes().len(), 32);
 }
@@ -85,7 +85,7 @@ fn service_message_survives_round_trip() {
         ServiceMessage::Listening { id: 77 },
         ServiceMessage::State {
             id: 1,
-            state: ServiceState { queued: 1, late: 2, ..ServiceState::default() },
+            state: ClientStatus { queued: 1, late: 2, ..ClientStatus::default() },
         },
         ServiceMessage::Error {
             id: 2,

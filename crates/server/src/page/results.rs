@@ -53,7 +53,7 @@ pub(super) async fn perform_result_call(
         }
         PageCall::Unfinished => {
             query.refuse_unknown_parameters()?;
-            answer_on_blocking_thread(move || archive.unfinished_runs()).await
+            answer_on_blocking_thread(move || archive.unlisted_runs()).await
         }
         _ => {
             // The list reads only summaries, so these calls are not limited.

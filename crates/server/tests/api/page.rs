@@ -80,7 +80,7 @@ impl ResultArchive for MockArchive {
         Ok(json!({ "before": before, "after": after, "anyway": anyway }))
     }
 
-    fn unfinished_runs(&self) -> Result<Value, ViewRefusal> {
+    fn unlisted_runs(&self) -> Result<Value, ViewRefusal> {
         Ok(json!({ "runs": [] }))
     }
 }

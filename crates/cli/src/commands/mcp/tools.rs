@@ -144,10 +144,10 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
     },
     McpTool {
         name: "compare_results",
-        description: "Compares the figures of two results and marks those that are worse by more than their uncertainty.",
+        description: "Compares the figures of result `b` with those of the earlier result `a`, and marks those that are worse in `b` by more than their uncertainty.",
         parameters: &[
-            required_parameter("a", ParameterKind::Text, "id of the first result"),
-            required_parameter("b", ParameterKind::Text, "id of the second result"),
+            required_parameter("a", ParameterKind::Text, "id of the earlier result"),
+            required_parameter("b", ParameterKind::Text, "id of the later result"),
         ],
         form: ApiCallForm::Get("/api/v1/compare"),
     },

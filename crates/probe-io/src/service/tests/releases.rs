@@ -96,7 +96,7 @@ fn cancelled_packets_do_not_leave() {
     client.submit_packets(vec![late(4)]).unwrap();
     assert_eq!(client.cancel_packets(batch, 2).unwrap(), 1);
     assert_eq!(client.cancel_packets(batch, 0).unwrap(), 2);
-    assert_eq!(client.query_state().unwrap().queued, 1);
+    assert_eq!(client.query_status().unwrap().queued, 1);
     assert_eq!(outcomes(&reports(&mut client, 3)), [PacketOutcome::Cancelled; 3]);
     drop(client);
     assert!(service.released.lock().unwrap().is_empty());
