@@ -152,6 +152,8 @@ eval) clients="nextest deny nats mlrsearch" ;;
 test-all) clients="nextest deny nats axe snappi old gosnappi otgen readers kafka stamp" ;;
 *) clients= ;;
 esac
+# All at once: some wait for the network while others are compiled.
 for client in $clients; do
-    sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without '$client'"
+    { sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without '$client'"; } &
 done
+wait

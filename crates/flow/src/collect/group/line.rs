@@ -113,6 +113,9 @@ struct LineStart {
 enum LandmarkMatch {
     /// No other packet near this one has the same content.
     ByContent,
+    /// The same, but the times of the two differ, although the offset of the clocks is known. Either a clock was set, or a
+    /// meter that was started in between does not know of another packet with this content.
+    ByContentAtOtherTime,
     /// Other packets have the same content, but came at other times.
     ByTime,
 }
@@ -174,11 +177,12 @@ impl Line {
     /// that the line knows.
     pub(super) fn find_record_end(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
         let mut sure = self.find_origin(report).map(|origin| origin.end_after(report.direction.followed));
-        let mut by_time = None;
+        let [mut by_time, mut at_other_time] = [None; 2];
         for (known, seen) in self.landmarks_with_equal_content(report) {
             let best = match known.match_landmark(report.meter, seen, clocks) {
                 Some(LandmarkMatch::ByContent) => &mut sure,
                 Some(LandmarkMatch::ByTime) => &mut by_time,
+                Some(LandmarkMatch::ByContentAtOtherTime) => &mut at_other_time,
                 None => continue,
             };
             let end = PlacedEnd { position: known.position.plus(seen.since), since: seen.since };
@@ -186,7 +190,7 @@ impl Line {
             *best = Some(best.map_or(end, |best: PlacedEnd| best.max_by_position(end)));
         }
         // A match by time may be another packet, so it counts only if there is no match by content and no origin.
-        sure.or(by_time).or_else(|| self.find_end_from_flow_beginning(report, clocks))
+        sure.or(by_time).or(at_other_time).or_else(|| self.find_end_from_flow_beginning(report, clocks))
     }
 
     /// Finds the end of a record that includes all packets since its flow began, if another meter has followed the flow
@@ -323,7 +327,9 @@ impl Line {
         let mut is_known = false;
         for known in &mut self.landmarks {
             match known.match_landmark(meter, seen, clocks) {
-                Some(LandmarkMatch::ByContent) => {
+                // At another position, it is another packet.
+                Some(LandmarkMatch::ByContentAtOtherTime) if known.position != position => continue,
+                Some(LandmarkMatch::ByContent | LandmarkMatch::ByContentAtOtherTime) => {
                     clocks.add_clock_offset_sample((meter, seen.at_ns), (known.meter, known.at_ns));
                 }
                 Some(LandmarkMatch::ByTime) => {}
@@ -441,11 +447,16 @@ impl KnownLandmark {
             _ => return None,
         };
         let alone_ns = u64::from(alone_us) * 1000;
-        if is_known_by_content(alone_us) {
-            return (apart_ns < MAX_CLOCK_DIFFERENCE_NS).then_some(LandmarkMatch::ByContent);
-        }
         let has_clocks = meter == self.meter
             || clocks.is_clock_offset_known(meter) && clocks.is_clock_offset_known(self.meter);
+        if is_known_by_content(alone_us) {
+            let matched = if has_clocks && apart_ns > MAX_PACKET_JITTER_NS {
+                LandmarkMatch::ByContentAtOtherTime
+            } else {
+                LandmarkMatch::ByContent
+            };
+            return (apart_ns < MAX_CLOCK_DIFFERENCE_NS).then_some(matched);
+        }
         // Clocks without a known offset are assumed to be as close to each other as clocks usually are.
         let least_us =
             if has_clocks { INDISTINGUISHABLE_PACKETS_US } else { MIN_ALONE_WITHOUT_CLOCK_OFFSET_US };

@@ -1,6 +1,7 @@
 //! Two meters that see the same packets by clocks of their own; one of them sends at a time. Whatever is sent twice or not by
 //! the one that should have: in the end every packet is there once.
 
+mod alike;
 mod recalled;
 mod silences;
 
