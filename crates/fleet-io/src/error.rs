@@ -29,7 +29,7 @@ pub enum Error {
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
     /// The agent's thread ended before the run did.
-    #[error("the agent of node {0} ended before its run")]
+    #[error("the agent of node {0} ended while its run was still going on")]
     AgentDied(NodeName),
     /// A steered run ended before anything could be started.
     #[error("the run ended before it started")]

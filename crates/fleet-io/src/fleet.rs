@@ -329,7 +329,7 @@ where
         let led = self.led.as_ref().filter(|led| led.run == options.run);
         let led = led.ok_or_else(|| Error::NotLed(options.run.clone()))?;
         let epoch = led.epoch;
-        let PortPlaceAssignment { places, absent } = led.settlement.clone();
+        let PortPlaceAssignment { places, unavailable } = led.settlement.clone();
         let nodes = places::nodes_of_places(&places);
         let facts =
             RunFacts { places: places.clone(), ..build_run_facts(document.text(), &options, nodes.clone()) };
@@ -356,7 +356,7 @@ where
         let shares = (!steered).then(|| NodeRunParts::from_plan(document.plan(), &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
             .with_policies(self.policies)
-            .without_nodes(absent);
+            .without_nodes(unavailable);
         let has = RunStartingState { shares, senders, reads_results: true, ..RunStartingState::default() };
         let conducted = self.control_fleet_run(machine, has, user);
         let outcome = conducted.as_ref().ok().and_then(|run| run.controller.outcome());

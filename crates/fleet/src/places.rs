@@ -2,7 +2,7 @@
 //! the label that the plan asks for.
 //!
 //! If the user allows a start without some nodes, ports may also be placed on nodes that cannot take part now. The
-//! report then lists these nodes as absent.
+//! report then lists these nodes as unavailable.
 //!
 //! The assignment uses only the last hellos of the nodes. The result is a place (node and interface) for every port, or
 //! all problems that prevent this.
@@ -22,7 +22,7 @@ pub struct PortPlaceAssignment {
     /// The place of each port, in the order of the plan's ports.
     pub places: Vec<PortPlace>,
     /// Nodes of these places that cannot take part in the run, each with the reason.
-    pub absent: BTreeMap<NodeName, String>,
+    pub unavailable: BTreeMap<NodeName, String>,
 }
 
 /// Returns the nodes of these places, each once, sorted by name.
@@ -43,13 +43,13 @@ pub fn assign_places(
 }
 
 /// Like [`assign_places`], but if too few nodes can take part, also uses nodes that cannot. The result names these.
-pub fn assign_places_with_absent(
+pub fn assign_places_with_unavailable_nodes(
     plan: &Plan,
     members: &FleetMembers,
     run: Option<&RunId>,
     now: MonoTime,
 ) -> Result<PortPlaceAssignment, PlanProblems> {
-    PlaceSearch { takes_absent: true, ..PlaceSearch::new(plan, members.member_rows(now), run) }
+    PlaceSearch { takes_unavailable: true, ..PlaceSearch::new(plan, members.member_rows(now), run) }
         .assign_all_ports()
 }
 
@@ -76,7 +76,7 @@ struct PlaceSearch<'a> {
     /// Ports of the plan that are assigned to each node.
     given_at: BTreeMap<NodeName, NodePorts>,
     /// True if ports may be placed on nodes that cannot take part.
-    takes_absent: bool,
+    takes_unavailable: bool,
     problems: Vec<PlanProblem>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> PlaceSearch<'a> {
             hindered,
             by_label,
             given_at: BTreeMap::new(),
-            takes_absent: false,
+            takes_unavailable: false,
             problems: Vec::new(),
         }
     }
@@ -177,7 +177,7 @@ impl<'a> PlaceSearch<'a> {
                 .into());
         };
         let hindered = self.hindered[row].as_ref();
-        if let Some(hindrance) = hindered.filter(|_| !self.takes_absent) {
+        if let Some(hindrance) = hindered.filter(|_| !self.takes_unavailable) {
             return Err(
                 port_location_problem(index, format!("node `{node}` cannot take part: {hindrance}")).into()
             );
@@ -261,12 +261,12 @@ impl<'a> PlaceSearch<'a> {
     fn assign_to_absent_node(&mut self, index: usize) -> bool {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return false };
         let mut labelled = self.by_label.get(label).into_iter().flatten().copied();
-        let absent = labelled.find(|number| {
+        let unavailable = labelled.find(|number| {
             let offer = &self.offers[*number];
             offer.given.is_none() && offer.hindrance.is_some()
         });
-        let Some(absent) = absent.filter(|_| self.takes_absent) else { return false };
-        self.assign_offer(absent, index);
+        let Some(unavailable) = unavailable.filter(|_| self.takes_unavailable) else { return false };
+        self.assign_offer(unavailable, index);
         true
     }
 
@@ -322,7 +322,7 @@ impl<'a> PlaceSearch<'a> {
         let mut settlement = PortPlaceAssignment::default();
         // Without problems, every port has a place.
         for (_, OfferedInterface { place, hindrance, .. }) in given {
-            settlement.absent.extend(hindrance.map(|why| (place.node.clone(), why)));
+            settlement.unavailable.extend(hindrance.map(|why| (place.node.clone(), why)));
             settlement.places.push(place);
         }
         Ok(settlement)

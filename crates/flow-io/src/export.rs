@@ -90,7 +90,7 @@ pub enum Error {
 
 /// A running export. It ends when every [`WorkerExportBuffer`] and [`ExportQueueSender`] has been dropped.
 #[derive(Debug)]
-pub struct ExportThread {
+pub struct RunningExport {
     accounts: TargetAccounts,
     threads: Vec<JoinHandle<()>>,
     progress: SharedProgress,
@@ -103,7 +103,7 @@ pub fn spawn_export(
     options: &MeterExport,
     incoming: ExportQueueReceiver,
     ledger: impl Fn() -> MeterLedger + Send + Sync + 'static,
-) -> Result<ExportThread, Error> {
+) -> Result<RunningExport, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
     // Shared by all targets, so that their deadlines start at the same moment.
     let last_offer = LastOfferTime::no_offer_yet();
@@ -153,7 +153,7 @@ pub fn spawn_export(
         drop(dispatcher);
         last_offer.start_countdown(clock::monotonic_ns());
     })?);
-    Ok(ExportThread { accounts, threads, progress, member })
+    Ok(RunningExport { accounts, threads, progress, member })
 }
 
 /// Makes the store that keeps written messages until they are acknowledged. Only meters with a history or a group have
@@ -205,7 +205,7 @@ fn build_encoder(options: &MeterExport, destination: &ExportDestination, v6: boo
     }
 }
 
-impl ExportThread {
+impl RunningExport {
     /// Sums the counts of all targets. With several targets, a record counts once for each of them.
     pub fn total_counts(&self) -> ExportCounts {
         self.accounts.total_counts()

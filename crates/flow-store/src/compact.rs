@@ -245,8 +245,8 @@ impl PartitionFileSet<'_> {
         };
         // From here on no reader is active, and none can start: so no reader sees old files beside the new one.
         let _alone = lock_table_exclusively(&self.place).map_err(Error::file("lock", &self.place))?;
-        // A note means that a killed compaction is not finished: a query was reading when this call tried to finish it,
-        // or it was killed after that. The new file of the killed compaction repeats rows of other files in this
+        // A note was left by an interrupted compaction that is not finished yet: a query held the table when this call tried
+        // to finish it, or the interruption came later. The new file of that compaction repeats rows of other files in this
         // partition, so joining any of these files could store rows twice.
         if !files_below(self.partition, &replacement::is_replacement_note)?.is_empty() {
             return Ok(false);

@@ -17,8 +17,10 @@ const ETHERNET: usize = 14;
 /// Maximum number of free buffers that are kept for later frames.
 const MAX_SPARE_BUFFERS: usize = 4096;
 
+/// Identifies a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FramePosition {
+pub struct FrameIdentity {
+    /// What the classifier has read from the frame.
     pub key: u32,
     /// Number of frames with that key that arrived before this frame.
     pub position: u64,
@@ -48,15 +50,15 @@ pub struct FrameActions {
 /// Observer that is notified of every frame.
 pub trait FrameObserver {
     /// Called when a frame arrives, with the actions applied to it. `bytes` are the bytes that arrived.
-    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, bytes: &[u8]);
+    fn on_arrival(&mut self, place: FrameIdentity, deeds: &FrameActions, bytes: &[u8]);
     /// Called when the frame or a copy of it leaves.
-    fn on_departure(&mut self, place: FramePosition);
+    fn on_departure(&mut self, place: FrameIdentity);
 }
 
 /// A frame inside the impairer, with the copies that leave together with it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FrameInImpairer {
-    place: FramePosition,
+    place: FrameIdentity,
     copies: u32,
     held_for: u32,
     /// True if this is a copy that leaves separately after its frame. Held frames do not count it as a later frame.
@@ -140,7 +142,7 @@ impl<W: FrameObserver> FrameImpairer<W> {
             received: 0,
             held: VecDeque::new(),
         });
-        let place = FramePosition { key, position: lane.received };
+        let place = FrameIdentity { key, position: lane.received };
         lane.received += 1;
         // In the common case without faults, the frame is not even copied.
         if self.plan.is_faultless() {
@@ -369,7 +371,7 @@ struct FrameRuleResult {
 fn apply_rules_to_frame(
     plan: &FaultPlan,
     course: &KeyFrameRules,
-    place: FramePosition,
+    place: FrameIdentity,
     bytes: &mut Vec<u8>,
 ) -> FrameRuleResult {
     let mut fate = FrameRuleResult::default();

@@ -27,7 +27,7 @@ mod treatment;
 mod truth;
 
 pub use edit::HeaderEdit;
-pub use impairer::{FrameActions, FrameImpairer, FrameObserver, FramePosition};
+pub use impairer::{FrameActions, FrameIdentity, FrameImpairer, FrameObserver};
 pub use plan::{
     DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameClassifier, FrameFault, GilbertElliott,
     KeyFrameRules, RulePositions,

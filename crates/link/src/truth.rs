@@ -1,7 +1,7 @@
 //! Records the actions of an impairer frame by frame, and computes from them the counts that a
 //! correct receiver must find.
 
-use super::{FrameActions, FrameObserver, FramePosition};
+use super::{FrameActions, FrameIdentity, FrameObserver};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What happened to the frames of one key that arrived on one port. Positions count from 0.
@@ -52,8 +52,8 @@ pub struct ExpectedCounts {
 pub struct KeyTruths(pub BTreeMap<u32, KeyFrameTruth>);
 
 impl FrameObserver for KeyTruths {
-    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, _: &[u8]) {
-        let FramePosition { key, position } = place;
+    fn on_arrival(&mut self, place: FrameIdentity, deeds: &FrameActions, _: &[u8]) {
+        let FrameIdentity { key, position } = place;
         let truth = self.0.entry(key).or_default();
         truth.received += 1;
         // A frame that was not dropped is lost only if neither it nor one of its copies fitted into the queue.
@@ -76,7 +76,7 @@ impl FrameObserver for KeyTruths {
         truth.delayed += u64::from(deeds.is_delayed);
     }
 
-    fn on_departure(&mut self, place: FramePosition) {
+    fn on_departure(&mut self, place: FrameIdentity) {
         self.0.entry(place.key).or_default().departures.push(place.position);
     }
 }

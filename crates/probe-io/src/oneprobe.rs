@@ -179,8 +179,8 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
 }
 
 fn pair_departure(gone: &[DepartedFrame]) -> PairDeparture {
-    let left = |segment: usize| gone.get(segment).and_then(DepartedFrame::local_departure);
-    match (left(0), left(1)) {
+    let [first, second] = [0, 1].map(|segment| gone.get(segment).and_then(DepartedFrame::local_departure));
+    match (first, second) {
         (Some(first), Some(_)) => PairDeparture::Both(first.middle()),
         (None, None) => PairDeparture::Neither,
         _ => PairDeparture::OnlyOne,

@@ -86,7 +86,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Sets the error position to a field that was read before.
-    pub(crate) const fn set_wrong_field(&mut self, field: &'static str, byte: usize) {
+    pub(crate) const fn set_error_field(&mut self, field: &'static str, byte: usize) {
         self.place = FieldPlace { field, byte, ..self.place };
     }
 

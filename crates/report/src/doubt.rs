@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// An event of a port. Its times are counted from the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventReport {
+pub struct PortEventReport {
     #[serde(flatten)]
     pub what: PortEventKind,
     pub cause: EventCause,
@@ -28,7 +28,7 @@ pub struct EventReport {
     pub only_sending: bool,
 }
 
-impl EventReport {
+impl PortEventReport {
     /// Converts an event. `carrier_loss` is the assumed cause of a lost carrier. An interface that was
     /// switched down on this machine also has no carrier, but that is an event of another kind.
     pub(super) fn from_event(event: &PortEvent, start: MonoTime, carrier_loss: CarrierLossCause) -> Self {
@@ -102,7 +102,7 @@ impl OutageSpan {
         }
     }
 
-    fn overlaps_event(&self, event: &EventReport) -> bool {
+    fn overlaps_event(&self, event: &PortEventReport) -> bool {
         self.overlaps_times(event.from, event.until)
     }
 
@@ -117,7 +117,7 @@ impl OutageSpan {
     /// missing frames with lower numbers were certainly lost before that time.
     pub(super) fn frames_in_doubt(
         &self,
-        events: &[EventReport],
+        events: &[PortEventReport],
         expected_number_before: &dyn Fn(Nanos) -> u64,
     ) -> u64 {
         let overlapping = events.iter().filter(|event| self.overlaps_event(event));
@@ -137,8 +137,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn event(from: u64, until: Option<u64>) -> EventReport {
-        EventReport {
+    fn event(from: u64, until: Option<u64>) -> PortEventReport {
+        PortEventReport {
             what: PortEventKind::SwitchedDown,
             cause: EventCause::Rig,
             from: Nanos::from_millis(from),
@@ -156,7 +156,7 @@ mod tests {
     fn loss_is_certain_only_before_event() {
         // A frame each millisecond.
         let expected_number_before = |time: Nanos| time.as_u64() / 1_000_000;
-        let doubtful = |outage: OutageSpan, events: &[EventReport]| {
+        let doubtful = |outage: OutageSpan, events: &[PortEventReport]| {
             outage.frames_in_doubt(events, &expected_number_before)
         };
         let of_100 = outage(1000, Some(1100), 100);
@@ -175,7 +175,7 @@ mod tests {
     fn carrier_loss_blames_device_only_if_expected() {
         let cause = |what, carrier_loss| {
             let event = PortEvent { what, from: MonoTime::default(), until: None, only_sending: false };
-            let report = EventReport::from_event(&event, MonoTime::default(), carrier_loss);
+            let report = PortEventReport::from_event(&event, MonoTime::default(), carrier_loss);
             (report.cause, report.makes_frames_doubtful(Nanos::ZERO))
         };
         let (lost, down) = (PortEventKind::CarrierLost, PortEventKind::SwitchedDown);

@@ -41,7 +41,7 @@ mod verdict;
 
 pub use assemble::assemble_report;
 pub use comparable::run_figures;
-pub use doubt::EventReport;
+pub use doubt::PortEventReport;
 pub use figures::{ErrorDistribution, LatencyBounds, LatencyError, LatencyReport, MeanRate};
 pub use frame_loss::FrameLoss;
 pub use histogram::LatencyBucket;

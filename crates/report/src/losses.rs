@@ -1,7 +1,7 @@
 //! Times of losses, losses in doubt, and frames at wrong ports.
 
 use super::clocks::largest_clock_error;
-use super::doubt::{EventReport, OutageSpan};
+use super::doubt::{OutageSpan, PortEventReport};
 use super::figures::saturating_sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
 use super::out_of_order::FaultyPortLosses;
@@ -140,7 +140,7 @@ impl StreamFindings<'_> {
         self,
         index: usize,
         receiver: StreamReceiver<'_>,
-    ) -> Vec<EventReport> {
+    ) -> Vec<PortEventReport> {
         let mut events = self.doubtful_port_events(receiver.node, receiver.row.port);
         // Events that affect only sent frames are left out for a receiving port.
         events.retain(|event| !event.only_sending);
@@ -150,7 +150,7 @@ impl StreamFindings<'_> {
 
     /// Returns the events at the sending port of stream `index` that cast doubt on its losses. Their times are the
     /// times at which frames that they affect may arrive at `receiver`.
-    fn doubtful_sender_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
+    fn doubtful_sender_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<PortEventReport> {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return Vec::new() };
         let apart = largest_clock_difference_or_assumed(sender, receiver.node);
         let events = self.doubtful_port_events(sender, self.plan.streams[index].tx).into_iter();
@@ -159,11 +159,11 @@ impl StreamFindings<'_> {
         events.map(|event| event.extend_by(apart, apart + longest_delay_or_assumed(receiver.row))).collect()
     }
 
-    fn doubtful_port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
+    fn doubtful_port_events(self, node: &NodeResult, port: usize) -> Vec<PortEventReport> {
         let results = node.ports.iter().filter(|result| result.port == port);
         let events = results.flat_map(|result| &result.events);
         let events =
-            events.map(|event| EventReport::from_event(event, node.started, self.criteria.carrier_loss));
+            events.map(|event| PortEventReport::from_event(event, node.started, self.criteria.carrier_loss));
         events.filter(|event| event.makes_frames_doubtful(self.criteria.max_late)).collect()
     }
 
@@ -238,7 +238,12 @@ impl StreamFindings<'_> {
     }
 
     /// Maximum losses of stream `index` at a receiver that these events may have caused.
-    fn count_losses_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
+    fn count_losses_during(
+        self,
+        index: usize,
+        receiver: StreamReceiver<'_>,
+        events: &[PortEventReport],
+    ) -> u64 {
         let row = receiver.row;
         let spans = row.outages.outages.iter().map(|outage| OutageSpan::from_outage(outage, receiver));
         saturating_sum_of(spans.map(|span| {

@@ -3,7 +3,7 @@
 //! An outage lasts from the arrival of the last frame before it to the arrival of the first frame after it. At the ends
 //! of a stream one of these arrivals is missing: the plan determines the length there, not the receiver's timeout.
 
-use super::doubt::{EventReport, OutageSpan};
+use super::doubt::{OutageSpan, PortEventReport};
 use super::lookup::StreamReceiver;
 use super::losses::{largest_clock_difference_or_assumed, longest_delay_or_assumed};
 use super::sent_ahead::LimitedLossExplanations;
@@ -237,8 +237,9 @@ impl StreamFindings<'_> {
         let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);
         let stalls = events.filter_map(|event| match event.what {
             PortEventKind::SenderStalled { most_late } => {
-                let event = EventReport::from_event(event, sender.node.started, self.criteria.carrier_loss)
-                    .extend_by(after, after);
+                let event =
+                    PortEventReport::from_event(event, sender.node.started, self.criteria.carrier_loss)
+                        .extend_by(after, after);
                 span.overlaps_times(event.from, event.until).then_some(most_late)
             }
             _ => None,

@@ -1,7 +1,7 @@
 //! Rows of ports, and the places of losses.
 
 use super::StreamReport;
-use super::doubt::EventReport;
+use super::doubt::PortEventReport;
 use super::figures::{MeanRate, saturating_sum_of};
 use super::frame_loss::FrameLoss;
 use super::lookup::ResultLookup;
@@ -42,7 +42,7 @@ pub struct PortReport {
     pub clock_bound: Nanos,
     /// Events of its interface during the run.
     #[serde(default)]
-    pub events: Vec<EventReport>,
+    pub events: Vec<PortEventReport>,
     /// Largest numbers of frames that the port sent within short times.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
@@ -229,7 +229,7 @@ pub(super) fn build_port_report(
         events: row
             .events
             .iter()
-            .map(|event| EventReport::from_event(event, node.started, carrier_loss))
+            .map(|event| PortEventReport::from_event(event, node.started, carrier_loss))
             .collect(),
         peaks: row.peaks,
         sent_ahead: saturating_sum_of(row.sent_ahead.iter().map(|burst| burst.frames)),

@@ -1,7 +1,7 @@
 //! Losses caused by bursts of the rig itself: a delayed sender sends more frames in a time than planned, and a device
 //! that can carry the planned load may drop the excess.
 
-use super::doubt::{EventReport, OutageSpan};
+use super::doubt::{OutageSpan, PortEventReport};
 use super::figures::saturating_sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
 use super::losses::{largest_clock_difference_or_assumed, longest_delay_or_assumed};
@@ -45,7 +45,7 @@ impl LimitedLossExplanations {
     }
 
     /// Takes the events that state how many lost frames they explain at most; the other events are dropped.
-    pub(super) fn from_events(events: &[EventReport]) -> Self {
+    pub(super) fn from_events(events: &[PortEventReport]) -> Self {
         let counted = events.iter().filter_map(|event| {
             let left = event.what.max_lost_frames()?;
             Some(LimitedLossExplanation { from: event.from, until: event.until, left })

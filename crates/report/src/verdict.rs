@@ -5,7 +5,7 @@
 //! doubt that matters. INCONCLUSIVE: the rig cannot tell. A proven failure stays a FAIL, whatever else is in
 //! doubt. docs/book/verdicts.md has the table.
 
-use super::doubt::EventReport;
+use super::doubt::PortEventReport;
 use super::judgement::{CriterionLine, CriterionResult, StreamFinding, SubjectJudgement};
 use super::{AcceptanceCriteria, PortReport, ProbesReport, ReportCoverage, SkewReport, StreamReport};
 use crate::outcome::RunOutcome;
@@ -219,12 +219,12 @@ fn describe_lost_links(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     evidence.ports.iter().filter_map(of_port).take(MAX_NAMED).collect()
 }
 
-fn is_lost_link(event: &EventReport) -> bool {
+fn is_lost_link(event: &PortEventReport) -> bool {
     let is_link = matches!(event.what, PortEventKind::CarrierLost | PortEventKind::SwitchedDown);
     is_link && !event.cause.is_measured()
 }
 
-fn describe_lost_link(event: &EventReport) -> String {
+fn describe_lost_link(event: &PortEventReport) -> String {
     let what = match event.what {
         PortEventKind::SwitchedDown => "its interface was down",
         _ => "no carrier",

@@ -78,11 +78,11 @@ impl BpfMap {
     /// Writes the value at `index`. Panics if `value` does not have the size of the map's values.
     pub fn set_value(&self, index: u32, value: &[u8]) -> Result<(), Error> {
         assert_eq!(value.len(), self.value, "a value of map {}", self.name);
-        let mut attr = attr::MapUpdateAttributes {
+        let mut attr = attr::MapElementAttributes {
             map: call::raw_descriptor(self.fd.as_fd()),
             key: call::address_of(&index),
             value: value.as_ptr().addr() as u64,
-            ..attr::MapUpdateAttributes::default()
+            ..attr::MapElementAttributes::default()
         };
         call::invoke_bpf(BpfCommand::MapUpdate, &mut attr)
             .map(drop)
@@ -113,11 +113,11 @@ impl BpfMap {
     pub fn sum_over_cpus(&self, index: u32) -> Result<Vec<u64>, Error> {
         // The kernel returns one value for each possible processor, not only for each processor that is online.
         let mut values = vec![0u64; self.value / 8 * sched::read_possible_cpu_count() as usize];
-        let mut attr = attr::MapUpdateAttributes {
+        let mut attr = attr::MapElementAttributes {
             map: call::raw_descriptor(self.fd.as_fd()),
             key: call::address_of(&index),
             value: values.as_mut_ptr().addr() as u64,
-            ..attr::MapUpdateAttributes::default()
+            ..attr::MapElementAttributes::default()
         };
         call::invoke_bpf(BpfCommand::MapLookup, &mut attr)
             .map_err(|error| Error::from_call("bpf(MAP_LOOKUP)", self.name, error))?;

@@ -10,8 +10,9 @@ use packetrig_wire::foreign::{FrameRewrite, PayloadTagPosition};
 use std::fs::File;
 use std::path::Path;
 
-/// Longest frame that can have been on a link, bytes: for an MTU of 14 000, plus header, VLAN tag and FCS.
-const MAX_WIRE_FRAME_BYTES: u32 = 14_000 + 18 + 4;
+/// Longest frame that a port can send, bytes: the largest MTU of a plan (14 000), plus header, VLAN tag and FCS. A longer packet in a
+/// file was merged by a card or by the kernel.
+const MAX_SENT_FRAME_BYTES: u32 = 14_000 + 18 + 4;
 /// EtherType of an 802.1Q tag.
 const VLAN: [u8; 2] = [0x81, 0];
 
@@ -102,7 +103,7 @@ impl ReplaySurveySums {
         self.largest = self.largest.max(size);
         let tag = if self.scratch.get(12..14) == Some(&VLAN) { VLAN_TAG_BYTES } else { 0 };
         self.largest_untagged = self.largest_untagged.max(size - tag);
-        if picked.is_merged || size > MAX_WIRE_FRAME_BYTES {
+        if picked.is_merged || size > MAX_SENT_FRAME_BYTES {
             self.merged += 1;
             self.longest_merged = self.longest_merged.max(size);
         }
@@ -117,7 +118,7 @@ impl ReplaySurveySums {
         let Self { merged, longest_merged, .. } = self;
         format!(
             "it contains packets that a card or the kernel merged from several packets on the wire during \
-            the capture (merged packets: {merged}, the longest has {longest_merged} B), and no link carries \
+            the capture (merged packets: {merged}, the longest has {longest_merged} B), and no port can send \
             such packets; capture again with merging \
             off (`ethtool -K IF gro off lro off tso off gso off`), or on another machine that the traffic passes"
         )

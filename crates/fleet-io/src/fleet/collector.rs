@@ -284,7 +284,9 @@ fn store_deliveries<I: ResultReceiver>(
         // The segment is not confirmed, so the fabric delivers it again. An unreadable segment is confirmed:
         // otherwise it would come for ever.
         if let Err(ResultStoreError::ForNow(error)) = outcome {
-            events.push(CollectorEvent::Trouble(format!("part {id} of the results was not stored: {error}")));
+            events.push(CollectorEvent::Trouble(format!(
+                "cannot store segment {id} of the results yet: {error}; trying again"
+            )));
         } else {
             finished.push((id, outcome));
             finished_tokens.push(token);
@@ -310,7 +312,7 @@ fn confirmed_events(
             // The segment is stored, but the fabric may deliver it again. Storing it twice does no harm.
             (Err(error), _) => {
                 events.push(CollectorEvent::Trouble(format!(
-                    "part {id} of the results was stored, but the message server was not informed: {error}"
+                    "segment {id} of the results was stored, but the message server was not informed: {error}"
                 )));
             }
             (Ok(()), Err(ResultStoreError::Unreadable(why) | ResultStoreError::ForNow(why))) => {

@@ -99,8 +99,8 @@ where
             let blocking: BTreeSet<NodeName> = match &settled {
                 // The run could start without these nodes, but a user who waits wants all nodes that may become free.
                 Ok(settlement) => {
-                    let absent = settlement.absent.keys();
-                    absent
+                    let unavailable = settlement.unavailable.keys();
+                    unavailable
                         .filter(|node| held.contains_key(*node) && self.is_node_present(node))
                         .cloned()
                         .collect()
@@ -136,7 +136,7 @@ where
         settlement: PortPlaceAssignment,
     ) -> Result<Option<Vec<LeftoverRun>>, Error> {
         let mut nodes: BTreeSet<NodeName> = places::nodes_of_places(&settlement.places).into_iter().collect();
-        nodes.retain(|node| !settlement.absent.contains_key(node));
+        nodes.retain(|node| !settlement.unavailable.contains_key(node));
         let Some(claimed) = self.claim_nodes(run, nodes.clone())? else {
             self.release_all_node_leads();
             return Ok(None);
@@ -290,21 +290,21 @@ where
     }
 
     /// Assigns a place (node and interface) to every port of the plan. If the user allows a start without some nodes,
-    /// ports may have places on absent nodes.
+    /// ports may have places on unavailable nodes.
     fn assign_plan_places(&self, plan: &Plan, run: &RunId) -> Result<PortPlaceAssignment, PlanProblems> {
         let settled = places::assign_places(plan, &self.members, Some(run), now());
         let problems = match settled {
             Err(problems) if self.policies.start != StartPolicy::All => problems,
             settled => return settled,
         };
-        let with_absent = places::assign_places_with_absent(plan, &self.members, Some(run), now());
+        let with_absent = places::assign_places_with_unavailable_nodes(plan, &self.members, Some(run), now());
         with_absent.ok().filter(|found| self.allows_run_start(found)).ok_or(problems)
     }
 
-    /// Returns whether the user allows a start without the absent nodes.
+    /// Returns whether the user allows a start without the unavailable nodes.
     fn allows_run_start(&self, found: &PortPlaceAssignment) -> bool {
         let all = places::nodes_of_places(&found.places).len();
-        self.policies.start.allows_run_start(all - found.absent.len(), all)
+        self.policies.start.allows_run_start(all - found.unavailable.len(), all)
     }
 
     /// Epoch of the run for which this controller leads nodes; 0 without such a run.

@@ -42,7 +42,7 @@ fn plan(locations: &[&str]) -> Plan {
 
 fn settled(locations: &[&str], members: &FleetMembers) -> Vec<String> {
     let settled = assign_places(&plan(locations), members, None, NOW).unwrap();
-    assert!(settled.absent.is_empty());
+    assert!(settled.unavailable.is_empty());
     settled.places.iter().map(|place| format!("{}/{}", place.node, place.interface)).collect()
 }
 
@@ -216,16 +216,16 @@ fn remembered_node_is_named_or_taken_as_absent() {
     );
     assert!(refused(&["b/e0"], &members)[0].contains("it does not answer; it was last heard 60s ago"));
     for wanted in [&["any-x", "any-x"], &["b/e0", "any-x"]] {
-        let found = assign_places_with_absent(&plan(wanted), &members, None, NOW).unwrap();
+        let found = assign_places_with_unavailable_nodes(&plan(wanted), &members, None, NOW).unwrap();
         let names = nodes_of_places(&found.places).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names, ["a", "b"]);
-        assert_eq!(found.absent.len(), 1);
-        assert_eq!(found.absent[&NodeName("b".into())], "it does not answer; it was last heard 60s ago");
+        assert_eq!(found.unavailable.len(), 1);
+        assert_eq!(found.unavailable[&NodeName("b".into())], "it does not answer; it was last heard 60s ago");
     }
     // Present nodes come first, and a missing port is not made up.
-    let found = assign_places_with_absent(&plan(&["any-x"]), &members, None, NOW).unwrap();
-    assert_eq!((nodes_of_places(&found.places), found.absent.len()), (vec![NodeName("a".into())], 0));
-    assert!(assign_places_with_absent(&plan(&["any-x"; 3]), &members, None, NOW).is_err());
+    let found = assign_places_with_unavailable_nodes(&plan(&["any-x"]), &members, None, NOW).unwrap();
+    assert_eq!((nodes_of_places(&found.places), found.unavailable.len()), (vec![NodeName("a".into())], 0));
+    assert!(assign_places_with_unavailable_nodes(&plan(&["any-x"; 3]), &members, None, NOW).is_err());
     // After its first hello it is present, in its first life.
     members.on_hello(&NodeName("b".into()), NodeHello { incarnation: 4, ..hello }, NOW);
     assert_eq!(settled(&["b/e0"], &members), ["b/e0"]);

@@ -193,7 +193,7 @@ fn accept(listener: &TcpListener, least: Option<usize>) -> Vec<u8> {
 }
 
 /// Waits until the exporter has caught up: losses of a full queue are the subject of other tests.
-fn await_queue_room(thread: &ExportThread) {
+fn await_queue_room(thread: &RunningExport) {
     for _ in 0..50_000 {
         std::thread::sleep(Duration::from_micros(200));
         let counts = thread.total_counts();

@@ -168,7 +168,7 @@ pub(super) fn field_meaning(name: FieldName) -> FieldMeaning {
         REVERSE_ENTERPRISE => {
             return iana_meaning(name.id).unwrap_or(FieldMeaning::Skipped).keep_if_per_direction(name);
         }
-        ENTERPRISE_NUMBER => enterprise_field_meaning(name.id),
+        ENTERPRISE_NUMBER => packetrig_field_meaning(name.id),
         _ => None,
     };
     known.unwrap_or(FieldMeaning::Other(name))
@@ -287,8 +287,8 @@ const fn exporter_meaning(id: u16) -> Option<FieldMeaning> {
     })
 }
 
-/// Elements that packetrig's own meter defines.
-fn enterprise_field_meaning(id: u16) -> Option<FieldMeaning> {
+/// Returns the meaning of an element that packetrig's own meter defines; `None` if the number is not known.
+fn packetrig_field_meaning(id: u16) -> Option<FieldMeaning> {
     Some(match id {
         own::PART_ELEMENT => FieldMeaning::Part,
         own::LOSS_ELEMENT => FieldMeaning::Loss,

@@ -19,8 +19,9 @@ impl FlowHistory {
         let mut out = Vec::with_capacity(160);
         let is_stored = self.stored.iter().any(Option::is_some);
         let own = [&self.forward, &self.reverse].map(|direction| self.own_place(direction));
-        let stored = || self.stored.iter().zip(own).filter_map(|(stored, own)| Some((stored.as_ref()?, own)));
-        let has_places = stored().any(|(stored, own)| !stored.ends_at_own_place(&own));
+        let mut stored = self.stored.iter().zip(own);
+        let has_places =
+            stored.any(|(stored, own)| stored.is_some_and(|stored| !stored.ends_at_own_place(&own)));
         let flags = [
             (self.flipped, FLIPPED_FLAG),
             (self.is_strange, STRANGE_FLAG),
@@ -46,7 +47,7 @@ impl FlowHistory {
             self.stored.iter().for_each(|stored| write_claim(*stored, self.since_ns, &mut out));
         }
         if has_places {
-            stored().for_each(|(stored, _)| write_places(stored, self.since_ns, &mut out));
+            self.stored.iter().flatten().for_each(|stored| write_places(stored, self.since_ns, &mut out));
         }
         out
     }

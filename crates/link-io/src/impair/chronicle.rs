@@ -9,7 +9,7 @@
 
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetrig_link::{DIRECTION_NAMES, FrameActions, FrameObserver, FramePosition};
+use packetrig_link::{DIRECTION_NAMES, FrameActions, FrameIdentity, FrameObserver};
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::private_files;
 use packetrig_wire::checksum;
@@ -74,7 +74,7 @@ impl ImpairmentObserver {
 }
 
 impl FrameObserver for ImpairmentObserver {
-    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, bytes: &[u8]) {
+    fn on_arrival(&mut self, place: FrameIdentity, deeds: &FrameActions, bytes: &[u8]) {
         let counts = &mut self.counts;
         counts.arrived += 1;
         counts.arrived_bytes += bytes.len() as u64;
@@ -98,7 +98,7 @@ impl FrameObserver for ImpairmentObserver {
         }
     }
 
-    fn on_departure(&mut self, _: FramePosition) {
+    fn on_departure(&mut self, _: FrameIdentity) {
         self.counts.left += 1;
     }
 }
@@ -107,7 +107,7 @@ impl FrameObserver for ImpairmentObserver {
 #[derive(Debug)]
 struct TruthLogEntry {
     direction: usize,
-    place: FramePosition,
+    place: FrameIdentity,
     deeds: FrameActions,
     len: usize,
     fcs: u32,

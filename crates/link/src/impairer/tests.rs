@@ -215,10 +215,10 @@ fn held_back_frame_leaves_after_maximum_hold() {
 fn corruption_flips_one_reported_bit_after_ethernet_header() {
     struct LastFrame(Option<(u32, u8)>);
     impl FrameObserver for LastFrame {
-        fn on_arrival(&mut self, _: FramePosition, deeds: &FrameActions, _: &[u8]) {
+        fn on_arrival(&mut self, _: FrameIdentity, deeds: &FrameActions, _: &[u8]) {
             self.0 = deeds.corrupted;
         }
-        fn on_departure(&mut self, _: FramePosition) {}
+        fn on_departure(&mut self, _: FrameIdentity) {}
     }
     let plan = FaultPlan {
         seed: 9,
@@ -252,13 +252,13 @@ fn impairer_accounts_balance_at_every_moment() {
     #[derive(Default)]
     struct KeptAccounts([u64; 5]);
     impl FrameObserver for KeptAccounts {
-        fn on_arrival(&mut self, _: FramePosition, deeds: &FrameActions, _: &[u8]) {
+        fn on_arrival(&mut self, _: FrameIdentity, deeds: &FrameActions, _: &[u8]) {
             let more = [1, u64::from(deeds.copies), u64::from(deeds.dropped), u64::from(deeds.overflowed), 0];
             for (sum, more) in self.0.iter_mut().zip(more) {
                 *sum += more;
             }
         }
-        fn on_departure(&mut self, _: FramePosition) {
+        fn on_departure(&mut self, _: FrameIdentity) {
             self.0[4] += 1;
         }
     }

@@ -79,7 +79,9 @@ pub(super) const fn describe_caveat_remedy(kind: CaveatKind) -> &'static str {
         CaveatKind::StoppedListening => "Wait longer for late frames (--drain).",
         CaveatKind::NotQuiet => "Check the cable; switch the setting off; see packetrig doctor.",
         CaveatKind::NearLimit => "Lower the rate, or use a faster back end.",
-        CaveatKind::NothingMeasured => "Add metrics and a receiver to the plan.",
+        CaveatKind::NothingMeasured => {
+            "Check cables and device; check that the plan has streams with metrics and a receiver."
+        }
         CaveatKind::StoodStill => "Run again; do not suspend the machine.",
         CaveatKind::CameLate => "You need not do anything; the results of the node are now in this report.",
         CaveatKind::EngineFailed => "Run the engine by hand to see why it fails, or use another engine.",

@@ -225,7 +225,7 @@ impl ClientMessage {
             }
             _ => {
                 // The reader is past the header, so the error position is set back to the wrong field, `type`.
-                fields.set_wrong_field("type", 0);
+                fields.set_error_field("type", 0);
                 return None;
             }
         };

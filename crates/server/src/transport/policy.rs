@@ -159,7 +159,7 @@ impl RequestPolicy {
                 // No call with another method reads a body; pages cannot send
                 // DELETE without a preflight request.
                 let has_body = matches!(head.method, Method::POST | Method::PATCH | Method::PUT);
-                !has_body || sent.as_deref().is_some_and(is_json_media_type)
+                !has_body || sent.as_deref().is_some_and(is_document_media_type)
             }
         };
         if is_accepted {
@@ -209,7 +209,7 @@ fn is_page_navigation(headers: &HeaderMap) -> bool {
 
 /// Accepts JSON, and `application/octet-stream`, which snappi sends for a document in bytes. Web pages cannot send
 /// either of these types without a preflight request.
-fn is_json_media_type(media: &str) -> bool {
+fn is_document_media_type(media: &str) -> bool {
     media == "application/json"
         || media == "application/octet-stream"
         || (media.starts_with("application/") && media.ends_with("+json"))

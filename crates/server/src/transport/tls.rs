@@ -37,7 +37,7 @@ impl ServerIdentity {
         // The names under which clients of this machine reach the server.
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let served = addresses.iter().flatten().map(SocketAddr::ip);
-        // `0.0.0.0` and `::` mean all addresses; no client can call them.
+        // `0.0.0.0` and `::` stand for all addresses of this machine, so they are not the name of a server.
         names.extend(served.filter(|ip| !ip.is_unspecified() && !ip.is_loopback()).map(|ip| ip.to_string()));
         let made = rcgen::generate_simple_self_signed(names).map_err(tls_error)?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());

@@ -67,7 +67,7 @@ pub struct PartManifest {
 
 /// Summary of the released segments, in a separate file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ReleasedSegments {
+pub(super) struct DeletedSegmentsSummary {
     /// Segments with lower numbers are released.
     pub(super) below: u64,
     pub(super) counts: SegmentCounts,
@@ -76,7 +76,7 @@ pub(super) struct ReleasedSegments {
     pub(super) over: bool,
 }
 
-impl ReleasedSegments {
+impl DeletedSegmentsSummary {
     pub(super) fn new(below: u64, tally: &SegmentTally, over: bool) -> Self {
         Self { below, counts: tally.counts, chain: hash_in_hex(&tally.chain), over }
     }

@@ -9,7 +9,7 @@
 //! damaged, a segment of kind `Lost`, which needs no space on the disk, takes the number.
 
 use super::error::Error;
-use super::manifest::{PartManifest, ReleasedSegments, SegmentTally};
+use super::manifest::{DeletedSegmentsSummary, PartManifest, SegmentTally};
 use super::segment::{BrokenSegment, ResultSegment, SegmentHash, SegmentKey, SegmentKind};
 use crate::disk;
 use packetrig_report::RunId;
@@ -73,10 +73,10 @@ impl SpoolPart {
             }
             Err(error) => return Err(Error::file("create", directory)(error)),
         }
-        Ok(Self::new(directory, run, attempt, &ReleasedSegments::default()))
+        Ok(Self::new(directory, run, attempt, &DeletedSegmentsSummary::default()))
     }
 
-    fn new(directory: PathBuf, run: RunId, attempt: u32, released: &ReleasedSegments) -> Self {
+    fn new(directory: PathBuf, run: RunId, attempt: u32, released: &DeletedSegmentsSummary) -> Self {
         Self {
             run,
             attempt,
@@ -96,7 +96,7 @@ impl SpoolPart {
     /// Reads a part after a restart. Removes unfinished files, and files of segments that were released before.
     pub(super) fn open_existing(directory: PathBuf, run: RunId, attempt: u32) -> Result<OpenedPart, Error> {
         let SpoolDirectoryFiles { mut numbers, mut torn } = scan_spool_directory(&directory)?;
-        let released = read_released_segments(&directory, numbers.iter().next().copied().unwrap_or(0))?;
+        let released = read_release_summary(&directory, numbers.iter().next().copied().unwrap_or(0))?;
         let mut part = Self::new(directory, run, attempt, &released);
         let waiting = numbers.split_off(&released.below);
         for number in numbers {
@@ -239,13 +239,13 @@ impl SpoolPart {
             gone.add_segment(kept.kind, &kept.hash);
         }
         let over = self.ended && self.kept.is_empty();
-        let released = ReleasedSegments::new(below, &gone, over);
-        let written = self.write_released_segments(&released).or_else(|error| match going.keys().next() {
+        let released = DeletedSegmentsSummary::new(below, &gone, over);
+        let written = self.write_deletion_summary(&released).or_else(|error| match going.keys().next() {
             // On a full disk, deleting the first of these segments frees space for the summary. The
             // controller has stored this segment.
             Some(first) if error.is_full_disk() => {
                 remove_if_present(&self.segment_path(*first))?;
-                self.write_released_segments(&released)
+                self.write_deletion_summary(&released)
             }
             _ => Err(error),
         });
@@ -263,7 +263,7 @@ impl SpoolPart {
     /// Discards all segments. Only the fact that the part existed is kept.
     pub(super) fn discard_segments(&mut self) -> Result<(), Error> {
         // The summary is written before the files are deleted, as in `release_segments_below`.
-        self.write_released_segments(&ReleasedSegments::new(self.next, &self.tally, true))?;
+        self.write_deletion_summary(&DeletedSegmentsSummary::new(self.next, &self.tally, true))?;
         self.ended = true;
         self.over = true;
         let kept = std::mem::take(&mut self.kept);
@@ -275,7 +275,8 @@ impl SpoolPart {
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }
 
-    fn write_released_segments(&self, released: &ReleasedSegments) -> Result<(), Error> {
+    /// Writes the counts and the hashes of the segments that were deleted.
+    fn write_deletion_summary(&self, released: &DeletedSegmentsSummary) -> Result<(), Error> {
         let text = serde_json::to_vec(released).map_err(|error| Error::Value(error.to_string()))?;
         write_whole_file(&self.directory, RELEASED_FILE_NAME, &text)
     }
@@ -324,12 +325,14 @@ fn scan_spool_directory(directory: &Path) -> Result<SpoolDirectoryFiles, Error> 
 
 /// Reads the summary of the released segments. If its content is not valid, the disk has damaged it: then the
 /// existing segments are kept, and earlier segments have no counts.
-fn read_released_segments(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
+fn read_release_summary(directory: &Path, lowest: u64) -> Result<DeletedSegmentsSummary, Error> {
     let path = directory.join(RELEASED_FILE_NAME);
     match fs::read(&path) {
-        Ok(text) => Ok(serde_json::from_slice(&text)
-            .unwrap_or_else(|_| ReleasedSegments { below: lowest, ..ReleasedSegments::default() })),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(ReleasedSegments::default()),
+        Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_else(|_| DeletedSegmentsSummary {
+            below: lowest,
+            ..DeletedSegmentsSummary::default()
+        })),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(DeletedSegmentsSummary::default()),
         Err(error) => Err(Error::file("read", path)(error)),
     }
 }

@@ -55,7 +55,7 @@ pub(super) mod attr {
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct MapUpdateAttributes {
+    pub(in crate::bpf) struct MapElementAttributes {
         pub(in crate::bpf) map: u32,
         pub(in crate::bpf) pad: u32,
         pub(in crate::bpf) key: u64,

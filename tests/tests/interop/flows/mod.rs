@@ -9,7 +9,7 @@ use packetrig_flow::export::{AnnouncedInterface, ExportFormat};
 use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, IPV4_MAPPED_PREFIX, MeterLedger, TunnelKind};
 use packetrig_flow_io::BackpressurePolicy;
 use packetrig_flow_io::export::{
-    ExportContent, ExportDestination, ExportThread, MeterExport, open_export_queue, spawn_export,
+    ExportContent, ExportDestination, MeterExport, RunningExport, open_export_queue, spawn_export,
 };
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
@@ -183,7 +183,7 @@ fn export(profile: Profile, target: &str) {
         interfaces: vec![interface],
         ..MeterExport::default()
     };
-    let thread: ExportThread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
+    let thread: RunningExport = spawn_export(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.make_outbox();
     for record in records() {
         outbox.add_record(&record);

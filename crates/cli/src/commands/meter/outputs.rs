@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::losses::split_sink_losses_by_cause;
 use packetrig_flow::export::{AnnouncedInterface as Named, ExportFormat};
 use packetrig_flow_io::export::{
-    self, ExportContent, ExportDestination, ExportTarget, ExportThread, TlsFiles,
+    self, ExportContent, ExportDestination, ExportTarget, RunningExport, TlsFiles,
 };
 use packetrig_flow_io::ledger::{MeterAccounts, SinkCounts};
 use packetrig_flow_io::source::InterfaceCounts;
@@ -31,7 +31,7 @@ const LEDGER_STORE_INTERVAL_NS: u64 = 10_000_000_000;
 /// Threads that export or store the records of the workers.
 #[derive(Default)]
 pub(super) struct MeterOutputs {
-    export: Option<ExportThread>,
+    export: Option<RunningExport>,
     stores: Vec<JoinHandle<()>>,
     alerts: AlertCountsReader,
 }
@@ -88,7 +88,7 @@ impl MeterOutputs {
 
     /// Returns true if all records are sent, stored or lost.
     pub(super) fn has_ended(&self) -> bool {
-        self.export.as_ref().is_none_or(ExportThread::has_ended)
+        self.export.as_ref().is_none_or(RunningExport::has_ended)
             && self.stores.iter().all(JoinHandle::is_finished)
     }
 
@@ -109,7 +109,7 @@ fn start_export(
     arguments: &Arguments,
     options: &MeterOptions,
     accounts: &Arc<MeterAccounts>,
-) -> Result<ExportThread, Error> {
+) -> Result<RunningExport, Error> {
     let content = match arguments.format {
         MeterFormat::Ipfix => ExportContent::Records(ExportFormat::Ipfix),
         MeterFormat::V9 => ExportContent::Records(ExportFormat::NetFlow9),

@@ -167,8 +167,11 @@ impl LossFacts {
             lost => format!("{} frames are lost", numbers::format_count(lost)),
         };
         // Frames in flight are named beside the losses, because they look lost until they arrive.
-        let open = numbers::format_count(self.in_flight_or_lost.0);
-        if self.in_flight_or_lost.0 == 0 { lost } else { format!("{lost}, {open} are in flight or lost") }
+        match self.in_flight_or_lost.0 {
+            0 => lost,
+            1 => format!("{lost}; 1 other frame is in flight or lost"),
+            open => format!("{lost}; {} other frames are in flight or lost", numbers::format_count(open)),
+        }
     }
 
     /// Returns the losses in our sender, on the path and in our receiver; `None` where losses were not measured.

@@ -375,7 +375,7 @@ fn watch_line_has_facts_of_screen() {
     assert_eq!(
         format_run_line(state.shown_run().expect("a run")),
         "12.3 s  1 of 2 streams send  sent 1 234 567 (100 kpps, 160 Mbit/s)  received 1 234 500 (100 kpps)  \
-         60 frames are lost, 7 are in flight or lost: our sender 0, path or in doubt 60, our receiver 0  \
+         60 frames are lost; 7 other frames are in flight or lost: our sender 0, path or in doubt 60, our receiver 0  \
          latency mean 12.3 us"
     );
 }

@@ -255,7 +255,7 @@ fn quorum_start_can_wait_for_busy_nodes() {
     let run = RunId("r2".into());
     let absent = |two: &FleetExecutor<LocalFabric>| {
         let led = two.led.as_ref().unwrap();
-        led.settlement.absent.keys().cloned().collect::<Vec<_>>()
+        led.settlement.unavailable.keys().cloned().collect::<Vec<_>>()
     };
     two.lead_run_nodes(&plan, &run, &mut |_| HeldNodesDecision::GoWithout).unwrap();
     assert_eq!(absent(&two), [name("south")]);

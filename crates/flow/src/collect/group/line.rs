@@ -112,12 +112,12 @@ struct LineStart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LandmarkMatch {
     /// No other packet near this one has the same content.
-    ByContent,
+    Content,
     /// The same, but the times of the two differ, although the offset of the clocks is known. Either a clock was set, or a
     /// meter that was started in between does not know of another packet with this content.
-    ByContentAtOtherTime,
+    ContentAtOtherTime,
     /// Other packets have the same content, but came at other times.
-    ByTime,
+    Time,
 }
 
 impl Line {
@@ -180,9 +180,9 @@ impl Line {
         let [mut by_time, mut at_other_time] = [None; 2];
         for (known, seen) in self.landmarks_with_equal_content(report) {
             let best = match known.match_landmark(report.meter, seen, clocks) {
-                Some(LandmarkMatch::ByContent) => &mut sure,
-                Some(LandmarkMatch::ByTime) => &mut by_time,
-                Some(LandmarkMatch::ByContentAtOtherTime) => &mut at_other_time,
+                Some(LandmarkMatch::Content) => &mut sure,
+                Some(LandmarkMatch::Time) => &mut by_time,
+                Some(LandmarkMatch::ContentAtOtherTime) => &mut at_other_time,
                 None => continue,
             };
             let end = PlacedEnd { position: known.position.plus(seen.since), since: seen.since };
@@ -328,11 +328,11 @@ impl Line {
         for known in &mut self.landmarks {
             match known.match_landmark(meter, seen, clocks) {
                 // At another position, it is another packet.
-                Some(LandmarkMatch::ByContentAtOtherTime) if known.position != position => continue,
-                Some(LandmarkMatch::ByContent | LandmarkMatch::ByContentAtOtherTime) => {
+                Some(LandmarkMatch::ContentAtOtherTime) if known.position != position => continue,
+                Some(LandmarkMatch::Content | LandmarkMatch::ContentAtOtherTime) => {
                     clocks.add_clock_offset_sample((meter, seen.at_ns), (known.meter, known.at_ns));
                 }
-                Some(LandmarkMatch::ByTime) => {}
+                Some(LandmarkMatch::Time) => {}
                 None => continue,
             }
             // Positions are lower bounds (see `Line`), so the greater one is nearer to the truth.
@@ -451,9 +451,9 @@ impl KnownLandmark {
             || clocks.is_clock_offset_known(meter) && clocks.is_clock_offset_known(self.meter);
         if is_known_by_content(alone_us) {
             let matched = if has_clocks && apart_ns > MAX_PACKET_JITTER_NS {
-                LandmarkMatch::ByContentAtOtherTime
+                LandmarkMatch::ContentAtOtherTime
             } else {
-                LandmarkMatch::ByContent
+                LandmarkMatch::Content
             };
             return (apart_ns < MAX_CLOCK_DIFFERENCE_NS).then_some(matched);
         }
@@ -461,6 +461,6 @@ impl KnownLandmark {
         let least_us =
             if has_clocks { INDISTINGUISHABLE_PACKETS_US } else { MIN_ALONE_WITHOUT_CLOCK_OFFSET_US };
         let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(MAX_PACKET_JITTER_NS);
-        is_near.then_some(LandmarkMatch::ByTime)
+        is_near.then_some(LandmarkMatch::Time)
     }
 }
