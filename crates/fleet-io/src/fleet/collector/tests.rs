@@ -73,7 +73,11 @@ fn segments_are_confirmed_once_stored_or_refused() {
         CollectorEvent::Refused { node, why, .. } => format!("{node}: {why}"),
     });
     let kinds: BTreeSet<String> = kinds.collect();
-    let wanted = ["good", "nonsense: nonsense", "part r.1.no-room.0 of the results was not stored: no room"];
+    let wanted = [
+        "good",
+        "nonsense: nonsense",
+        "cannot store segment r.1.no-room.0 of the results yet: no room; trying again",
+    ];
     assert_eq!(kinds, wanted.map(str::to_owned).into());
     drop(incoming);
     let mut again = fabric.open_result_inlet("next").unwrap();
