@@ -27,8 +27,8 @@ fn lost_on_path(screen: &str) -> u64 {
 
 /// Frames that are in flight or lost.
 fn open(screen: &str) -> u64 {
-    if screen.contains("are in flight or lost") {
-        between(screen, " lost,", " are in flight or lost")
+    if screen.contains("in flight or lost") {
+        between(screen, " lost;", " other frame")
     } else {
         0
     }
