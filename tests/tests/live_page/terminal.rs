@@ -27,11 +27,7 @@ fn lost_on_path(screen: &str) -> u64 {
 
 /// Frames that are in flight or lost.
 fn open(screen: &str) -> u64 {
-    if screen.contains("in flight or lost") {
-        between(screen, " lost;", " other frame")
-    } else {
-        0
-    }
+    if screen.contains("in flight or lost") { between(screen, " lost;", " other frame") } else { 0 }
 }
 
 #[test]
