@@ -83,6 +83,15 @@ struct GroupFlowDirection {
     is_second: bool,
 }
 
+impl GroupFlowDirection {
+    const fn from_history(history: &FlowHistory, flow_id: u64, is_reverse: bool) -> Self {
+        let RecordOriginMark { group, lane, .. } = history.mark;
+        // The order of the two ends (lower, upper) is the same at all meters. The source of a record is only the end that
+        // its meter saw first.
+        Self { group, flow_id, lane, is_second: history.flipped != is_reverse }
+    }
+}
+
 /// Result of joining one record: changes of the counts of its group, and what is to be stored.
 #[derive(Clone, Debug, Default)]
 struct RecordJoinOutcome {
@@ -151,11 +160,22 @@ impl GroupRecordJoiner {
     /// Adds a record that an earlier process of this collector has stored, so that none of its
     /// packets is returned again.
     pub fn restore_stored_record(&mut self, mut record: FlowRecord, now_ns: u64) {
-        if let Some(history) = record.history.take() {
-            self.forget_old_flows(now_ns);
-            self.newest_ns = self.newest_ns.max(record.last_ns());
-            self.join_record(&history, &mut record, now_ns, true);
+        let Some(history) = record.history.take() else { return };
+        self.forget_old_flows(now_ns);
+        self.newest_ns = self.newest_ns.max(record.last_ns());
+        let RecordOriginMark { group, meter, .. } = history.mark;
+        let mut clocks = self.take_clocks(group);
+        clocks.record_followed_flow(meter, history.since_ns, history.is_strange, now_ns);
+        let both = SideReport::from_history(&history, record_times(&history, &record), now_ns);
+        for (half, is_reverse) in [(&record.forward, false), (&record.reverse, true)] {
+            // A direction without stored packets says nothing.
+            let Some(stored) = &history.stored[usize::from(is_reverse)] else { continue };
+            let (direction, own) = (*history.direction(is_reverse), half_counts(half));
+            let place = GroupFlowDirection::from_history(&history, record.flow_id, is_reverse);
+            let report = SideReport { direction, own, ..both };
+            self.side_state_mut(place).restore_report(&report, stored, &mut clocks);
         }
+        self.put_clocks_back(group, clocks);
     }
 
     /// Reduces a record to the packets that are not stored yet, and returns it if there are any. Also returns records
@@ -173,7 +193,7 @@ impl GroupRecordJoiner {
         self.forget_old_flows(now_ns);
         let before = record.packets();
         self.newest_ns = self.newest_ns.max(record.last_ns());
-        let joined = self.join_record(&history, &mut record, now_ns, false);
+        let joined = self.join_record(&history, &mut record, now_ns);
         history.stored = joined.stored;
         let new = record.packets() + joined.waited.iter().map(FlowRecord::packets).sum::<u64>();
         if let Some(counts) = self.group_counts_mut(history.mark.group) {
@@ -207,48 +227,40 @@ impl GroupRecordJoiner {
         self.groups.iter().map(|(group, counts)| (*group, counts))
     }
 
-    /// Reduces a record to the packets that are not stored yet. If `was_stored` is true, an earlier process stored the
-    /// record, and the history of the record states which packets were stored with it.
+    /// Takes the clocks of a group out of the map, because `side_state_mut` borrows the whole value.
+    fn take_clocks(&mut self, group: u64) -> MeterClocks {
+        self.clocks.remove(&group).unwrap_or_default()
+    }
+
+    /// Puts the clocks of a group back. A group for which there is no room is joined without known clock offsets.
+    fn put_clocks_back(&mut self, group: u64, clocks: MeterClocks) {
+        if self.clocks.len() < MAX_GROUPS {
+            self.clocks.insert(group, clocks);
+        }
+    }
+
+    /// Reduces a record to the packets that are not stored yet.
     fn join_record(
         &mut self,
         history: &FlowHistory,
         record: &mut FlowRecord,
         now_ns: u64,
-        was_stored: bool,
     ) -> RecordJoinOutcome {
-        let RecordOriginMark { group, lane, meter } = history.mark;
+        let RecordOriginMark { group, meter, .. } = history.mark;
         let mut joined = RecordJoinOutcome::default();
         let mut waited = Vec::new();
         // Only a rotation for lack of room forgets running flows, and only those that began before `whole_from_ns`.
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
-        let has_room = self.clocks.len() < MAX_GROUPS || self.clocks.contains_key(&group);
-        // A group without an entry is joined without known clock offsets. The entry is taken out of the map, because
-        // `side_state_mut` borrows the whole value.
-        let mut clocks =
-            if has_room { self.clocks.remove(&group).unwrap_or_default() } else { MeterClocks::default() };
+        let mut clocks = self.take_clocks(group);
         let times = record_times(history, record);
         let mut both = SideReport::from_history(history, times, now_ns);
         both.known_from_ns = self.whole_from_ns;
-        both.has_others = !was_stored && clocks.has_other_live_meter(meter, times[0], now_ns);
+        both.has_others = clocks.has_other_live_meter(meter, times[0], now_ns);
         clocks.record_followed_flow(meter, history.since_ns, history.is_strange, now_ns);
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
             let (direction, own) = (*history.direction(is_reverse), half_counts(half));
             let report = SideReport { direction, own, ..both };
-            // The order of the two ends (lower, upper) is the same at all meters.
-            // The source of a record is only the end that its meter saw first.
-            let place = GroupFlowDirection {
-                group,
-                flow_id: record.flow_id,
-                lane,
-                is_second: history.flipped != is_reverse,
-            };
-            if was_stored {
-                // A direction without stored packets says nothing.
-                if let Some(stored) = &history.stored[usize::from(is_reverse)] {
-                    self.side_state_mut(place).restore_report(&report, stored, &mut clocks);
-                }
-                continue;
-            }
+            let place = GroupFlowDirection::from_history(history, record.flow_id, is_reverse);
             let known = self.side_state_mut(place);
             joined.forgotten += u64::from(may_be_forgotten && known.is_empty());
             let outcome = known.add_report(&report, &mut clocks);
@@ -258,9 +270,7 @@ impl GroupRecordJoiner {
             set_half_counts(half, outcome.placed.new);
             waited.extend(outcome.waited.into_iter().map(|(report, placed)| (is_reverse, report, placed)));
         }
-        if has_room {
-            self.clocks.insert(group, clocks);
-        }
+        self.put_clocks_back(group, clocks);
         set_missing_times(record, times);
         let waited = waited.iter();
         joined.waited = waited

@@ -148,7 +148,7 @@ impl Line {
 
     fn find_end_of_places(&self, stored: &StoredPackets) -> Option<CountTotals> {
         self.starts.iter().find_map(|start| {
-            let place = stored.places().find(|place| start.is_start_of(place))?;
+            let place = stored.places().find(|place| start.is_same_origin(place.meter, place.since_ns))?;
             Some(start.position.plus(place.end))
         })
     }
@@ -166,8 +166,7 @@ impl Line {
     }
 
     fn add_start(&mut self, start: LineStart) {
-        let is_known =
-            self.starts.iter().any(|known| (known.meter, known.since_ns) == (start.meter, start.since_ns));
+        let is_known = self.starts.iter().any(|known| known.is_same_origin(start.meter, start.since_ns));
         if !is_known && self.starts.len() < MAX_STORED_PLACES {
             self.starts.push(start);
         }
@@ -400,8 +399,8 @@ impl Line {
 }
 
 impl LineStart {
-    const fn is_start_of(&self, place: &StoredPlace) -> bool {
-        self.meter == place.meter && self.since_ns == place.since_ns
+    const fn is_same_origin(&self, meter: u32, since_ns: u64) -> bool {
+        self.meter == meter && self.since_ns == since_ns
     }
 }
 
