@@ -67,7 +67,7 @@ def pages():
         is_honest_client_served(server)
         assert ask(server.http, "POST", "/config", "{}", ours) == (200, '{"warnings":[]}')
         refused = server.stop()
-        for cause in ("for a foreign host name", "from web pages", "with a wrong content type"):
+        for cause in ("for an unknown host name", "from web pages", "with a wrong content type"):
             assert cause in refused, refused
 
 
@@ -165,7 +165,7 @@ def idle():
                 assert count_free(server.http) == SLOTS
                 is_honest_client_served(server)
         refused = server.stop()
-        assert "closed while idle to make room for others" in refused, refused
+        assert "closed while idle to make room for new connections" in refused, refused
 
 
 def holding(held):
@@ -210,7 +210,7 @@ def slow_bodies():
             is_honest_client_served(server, 5)
         assert is_untouched(server)
         refused = server.stop()
-        assert "with too slow a body" in refused and "without the token" in refused, refused
+        assert "with a body that arrived too slowly" in refused and "without the token" in refused, refused
 
 
 def refused_bodies():

@@ -42,7 +42,7 @@ impl FaultCounts {
             "corrupt" => &mut self.corrupt,
             _ => {
                 return Err(format!(
-                    "unknown fault `{kind}`; known are drop, duplicate, reorder, corrupt and delay"
+                    "unknown fault `{kind}`; use drop, duplicate, reorder, corrupt or delay"
                 ));
             }
         };

@@ -89,7 +89,7 @@ pub fn judge_unrestored_loopback(found: &UnrestoredLoopback) -> DoctorFinding {
         subject: FindingSubject::Interface(location.clone()),
         level: FindingLevel::Note,
         what: format!(
-            "{location} still accepts frames between own addresses (accept_local, route_localnet): a probe \
+            "{location} still accepts frames between addresses of this machine (accept_local, route_localnet): a probe \
             was killed before it could restore these settings"
         ),
         remedy: Some(format!(
@@ -260,7 +260,7 @@ fn judge_interface(
     if !interface.link.carrier {
         findings.push(judge_missing_carrier(interface));
     } else if interface.speed.is_none() {
-        let remedy = "set the `layer1` speed in the plan to use rates in percent";
+        let remedy = "to use rates in percent, set the `layer1` speed in the plan";
         findings.push(interface_finding(
             interface,
             FindingLevel::Note,
@@ -323,7 +323,7 @@ fn describe_back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> Str
         texts.push(
             match (interface.xdp, xdp.native, xdp.transmit) {
                 (None, ..) => "xdp (the kernel does not report driver support; receives in its generic path)",
-                (_, false, _) => "xdp (generic: receives in the kernel's path, sends as af-xdp)",
+                (_, false, _) => "xdp (generic: receives in the kernel's generic path, sends as af-xdp)",
                 (_, true, true) => "xdp (native: receives in the driver, sends live frames)",
                 (_, true, false) => {
                     "xdp (native: receives in the driver; cannot send live frames at present, so it sends \
@@ -351,10 +351,10 @@ fn describe_back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> Str
 fn describe_timestamps(interface: &InterfaceFacts) -> &'static str {
     match interface.timestamping {
         Some(stamps) if stamps.rx_hardware => {
-            "the kernel timestamps arrivals; the card could do it, but packetrig does not use the card's \
+            "the kernel timestamps arrivals; the card could timestamp them, but packetrig does not use the card's \
             clock yet"
         }
-        _ => "the kernel timestamps arrivals; the driver reports no timestamps of the card",
+        _ => "the kernel timestamps arrivals; the driver reports no hardware timestamping",
     }
 }
 

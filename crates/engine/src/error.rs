@@ -44,7 +44,7 @@ pub enum Error {
     #[error("port {port}: back end `process` needs an engine; name one with `--engine` on this machine")]
     NoEngine { port: String },
     /// The port has no kernel interface, so it cannot have emulated interfaces.
-    #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
+    #[error("port {port} cannot have emulated interfaces: the port has no kernel interface")]
     NoDevices { port: String },
     /// No station answers ARP or neighbour discovery for the destination of the frames.
     #[error(
@@ -61,10 +61,10 @@ pub enum Error {
     #[error(transparent)]
     Expression(#[from] packetrig_sys::pcap::PcapError),
     /// libpcap compiles the filter expression to a program that packetrig cannot run.
-    #[error("filter `{expression}` cannot be used: {reason}")]
+    #[error("{filter} cannot be used: {reason}")]
     Filter {
-        /// The expression as the user wrote it, or a description of the filter.
-        expression: String,
+        /// Names the filter, by the expression that the user wrote or by its interface.
+        filter: String,
         reason: packetrig_wire::bpf::ProgramRefusal,
     },
     /// A thread cannot be started: the kernel allows no more threads, or has no memory for another one.

@@ -9,5 +9,5 @@ pub fn compile_filter(expression: &str) -> Result<FilterProgram, Error> {
     let insns = pcap::compile_filter_expression(expression)?.into_iter();
     let insns = insns.map(|insn| ClassicInsn { code: insn.code, jt: insn.jt, jf: insn.jf, k: insn.k });
     FilterProgram::new(insns.collect())
-        .map_err(|reason| Error::Filter { expression: expression.to_owned(), reason })
+        .map_err(|reason| Error::Filter { filter: format!("filter `{expression}`"), reason })
 }

@@ -48,7 +48,7 @@ impl SkippedPackets {
     /// Describes the reasons in words; empty if no packet was skipped.
     pub fn describe_reasons(&self) -> Vec<String> {
         let reasons = [
-            (self.cut, "a snap length cut them"),
+            (self.cut, "the capture truncated them (snap length)"),
             (self.other_link, "they are not Ethernet frames"),
             (self.short, "they are too short for an Ethernet header"),
         ];

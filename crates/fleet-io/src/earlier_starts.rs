@@ -28,7 +28,7 @@ impl LateStartedRuns {
     pub fn record_failed_start(&mut self, run: RunId, why: &str, operator: &dyn RunOperator) {
         let next = self.runs.len() + 2;
         operator.remark(format_args!(
-            "run: {why}; beginning again (start {next} of {MAX_PLAN_STARTS}, the last run was {run})"
+            "run: {why}; beginning again (start {next} of {MAX_PLAN_STARTS}, the previous run was {run})"
         ));
         self.runs.push(run);
     }
@@ -44,7 +44,7 @@ impl LateStartedRuns {
             doubt: CaveatKind::BegunAgain,
             subject: "the start".to_owned(),
             text: format!(
-                "this is start {}: the start of {} came too late for some nodes",
+                "the plan was started {} times: the start of run {} came too late for some nodes",
                 earlier.len() + 1,
                 earlier.join(" and of ")
             ),

@@ -19,8 +19,10 @@ pub(crate) fn log_run_event(event: &RunEvent) {
             debug!(%run, %node, ports = ports.len(), "node opened its ports");
         }
         // Every node sends several samples each second, so their level is lower than that of all other events.
-        RunEventKind::Counters { node, .. } => tracing::trace!(%run, %node, "sample of counts received"),
-        RunEventKind::Steered { number, outcome: Ok(()) } => info!(%run, number, "nodes made the change"),
+        RunEventKind::Counters { node, .. } => tracing::trace!(%run, %node, "counter sample received"),
+        RunEventKind::Steered { number, outcome: Ok(()) } => {
+            info!(%run, number, "nodes applied the requested change")
+        }
         RunEventKind::Steered { number, outcome: Err(fault) } => warn!(%run, number, %fault, "change failed"),
         RunEventKind::Finding(finding) => warn!(%run, finding = %finding, "run has a finding"),
         RunEventKind::Ended(RunOutcome::Failed { fault }) => warn!(%run, %fault, "run failed"),
@@ -58,7 +60,7 @@ pub(crate) fn log_agent_action(head: Option<&MessageHead>, action: &AgentAction)
     let run = run_name_of(head);
     match action {
         AgentAction::StartAt(at) => info!(run, at_ns = at.as_nanos(), "start time confirmed"),
-        AgentAction::StopSenders => info!(run, "senders told to stop"),
+        AgentAction::StopSenders => info!(run, "stopping the senders"),
         AgentAction::Release => info!(run, "ports closed"),
         _ => {}
     }

@@ -49,7 +49,7 @@ pub(crate) fn build_standstill_caveat(
     let times = match after.len() {
         1 => format!("for {longest}, beginning {} after the start", when(worst.from)),
         many => format!(
-            "for up to {longest}, {many} times between {} and {} after the start (the longest time began \
+            "for up to {longest}, {many} times between {} and {} after the start (the longest pause began \
              at {})",
             when(first),
             when(last),
@@ -57,7 +57,7 @@ pub(crate) fn build_standstill_caveat(
         ),
     };
     let text = format!(
-        "its program did not run {times}: frames may have been lost or stamped late during that time"
+        "the packetrig process did not run {times}: frames may have been lost or stamped late during that time"
     );
     Some(Caveat { doubt: CaveatKind::StoodStill, subject: format!("node {node}"), text, matters: true })
 }
@@ -138,7 +138,7 @@ mod tests {
         let many = text(&[still(7000, 1500), still(9000, 2500), still(20_000, 1100)]);
         assert!(
             many.contains(
-                "for up to 2.5 s, 3 times between 3.0 s and 17.1 s after the start (the longest time began at 5.0 s)"
+                "for up to 2.5 s, 3 times between 3.0 s and 17.1 s after the start (the longest pause began at 5.0 s)"
             ),
             "{many}"
         );

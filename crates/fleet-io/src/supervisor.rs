@@ -146,7 +146,7 @@ fn watch_worker(
         let found = overdue.check_deadline(watch.read_deadline(), clock::boottime_ns());
         if let Some(length) = found.stood_still {
             log(format!(
-                "the agent's supervisor did not run for {length}: this machine is overloaded, or was stopped"
+                "the agent's supervisor did not run for {length}: this machine is overloaded, or was suspended"
             ));
         }
         if found.is_overdue && !std::mem::replace(&mut killed, true) {

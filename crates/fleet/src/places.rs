@@ -207,7 +207,7 @@ impl<'a> PlaceSearch<'a> {
             let other = &self.plan.ports[other].name;
             return Err(port_location_problem(
                 index,
-                format!("`{node}/{interface}` is port `{other}` already"),
+                format!("`{node}/{interface}` is already assigned to port `{other}`"),
             )
             .into());
         }
@@ -307,8 +307,9 @@ impl<'a> PlaceSearch<'a> {
             (_, true) => "other ports of the plan use all ports with this label".to_owned(),
             (_, false) => join_first_texts(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
         };
-        let message =
-            format!("no port is left for `any-{label}`: the plan needs {wanted}, {usable} can be used");
+        let message = format!(
+            "no port is left for `any-{label}`: the plan needs {wanted}; usable ports with this label: {usable}"
+        );
         self.problems.push(PlanProblem::error(port_location_path(index), message).with_hint(hint));
     }
 

@@ -68,7 +68,7 @@ fn describe_objection(objection: &Error) -> String {
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string() == AUTHORITY_CERTIFICATE_OBJECTION =>
         {
-            "it is marked as the certificate of an authority, and it is not one of the trusted certificates"
+            "it is marked as a CA certificate (of a certificate authority), and it is not one of the trusted certificates"
                 .to_owned()
         }
         Error::InvalidCertificate(error) => error.to_string(),

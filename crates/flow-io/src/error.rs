@@ -24,8 +24,8 @@ pub enum Error {
     TooManyInputs { count: usize, most: usize },
     /// The kernel's interface index does not fit the 16 bits that records have.
     #[error(
-        "{name} has interface index {index}, and flow records have room only for indexes up to 65535; interfaces \
-         that are created in a new network namespace get small indexes"
+        "{name} has interface index {index}, and flow records have room only for indexes up to 65535; create \
+         the interface in a new network namespace, where it gets a small index"
     )]
     IndexTooLarge { name: String, index: u32 },
     /// The rings of XDP programs cannot be shared by several workers.

@@ -124,8 +124,10 @@ pub(super) fn find_kind_mismatch(column: &ColumnDescriptor, kind: ElementKind) -
         _ => false,
     };
     match column.logical_type_ref() {
-        Some(LogicalType::Timestamp(time)) if time.unit != TimeUnit::NANOS => Some("is not in nanoseconds"),
-        _ => (!fits).then_some("has values of another kind than in packetrig's files"),
+        Some(LogicalType::Timestamp(time)) if time.unit != TimeUnit::NANOS => {
+            Some("has timestamps that are not in nanoseconds")
+        }
+        _ => (!fits).then_some("has a different type than in packetrig's files"),
     }
 }
 

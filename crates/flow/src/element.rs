@@ -127,7 +127,7 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "tunnelKind" "tunnel" 0 ElementKind::Word, "", record => ElementValue::Word(tunnel_word(record.key.tunnel)),
         "empty, `ip`, `gre`, `vxlan`, `gtp-u`, `geneve`";
     "layer2SegmentId" "tunnel-id" 351 U32, "", record => number_value(record.key.tunnel_id),
-        "VXLAN or Geneve network, GTP tunnel, GRE key";
+        "identifier: VXLAN or Geneve VNI, GTP TEID, or GRE key";
     "outerSourceIPv6Address" "outer-src-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_source),
         "source of the outermost IP header, if the flow was tunnelled";
     "outerDestinationIPv6Address" "outer-dst-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_destination),
@@ -151,13 +151,13 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "icmpTypeCode" "icmp" 0 U16, "", record => number_value(record.icmp),
         "type × 256 + code of the first ICMP packet (IANA has one element for each version of IP: 32, 139)";
     "flowEndReason" "end-reason" 136 U8, "", record => number_value(record.end as u8),
-        "reason of the record: 1 idle, 2 still active, 3 end of the flow seen, 4 meter stopped, 5 no room";
+        "reason of the record: 1 idle, 2 still active, 3 end of the flow seen, 4 meter stopped, 5 lack of resources";
     "flowId" "flow-id" 148 U64, "", record => number_value(record.flow_id),
         "number of the flow: the same for both directions, and at every meter with the same flow-id key";
     "flowPart" "part" 0 U16, "records", record => number_value(record.part),
         "number of earlier records of this flow";
     "samplingInterval" "sampling" 34 U32, "packets", record => number_value(record.sampling),
-        "one of this many packets was metered";
+        "one packet out of this many was metered";
     "ingressInterface" "in-if" 10 U32, "", record => number_value(record.input),
         "interface where the flow came in";
     "observedLoss" "loss" 0 ElementKind::Flag, "", record => ElementValue::Flag(record.loss),

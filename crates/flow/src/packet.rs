@@ -82,7 +82,7 @@ pub struct PacketInfo {
     pub tunnel: TunnelKind,
     /// Index of the meter's input through which the packet came.
     pub input: u16,
-    /// VXLAN or Geneve network, GTP tunnel, GRE key; 0 where there is none.
+    /// VXLAN or Geneve VNI, GTP TEID, or GRE key; 0 where there is none.
     pub tunnel_id: u32,
     /// Labels of an MPLS stack, outermost first, each as its 32-bit entry; 0 where there is none.
     pub mpls: [u32; 3],

@@ -117,7 +117,9 @@ pub enum TapRefusal {
     #[error("back end `{way}` cannot run this tap: {reason}")]
     Way { way: TapMethod, reason: String },
     /// The tap cannot work without its process.
-    #[error("--detach needs back end `xdp`, because back end `packet` forwards in this process: {0}")]
+    #[error(
+        "--detach needs back end `xdp`, but this tap uses `packet`, which forwards in this process (reason: {0})"
+    )]
     NeedsProcess(String),
 }
 

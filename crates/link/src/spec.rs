@@ -178,7 +178,7 @@ impl DirectionSpec {
             }
             DocumentValue::Null => Ok(Self::default()),
             DocumentValue::List(_) => {
-                Err(InvalidImpairmentSpec("it must be a text or a mapping, not a list".into()))
+                Err(InvalidImpairmentSpec("the value must be a text or a mapping, not a list".into()))
             }
         }
     }
@@ -236,7 +236,9 @@ impl ImpairSpecs {
         let node = document::parse_document(text)
             .map_err(|problem| InvalidImpairmentSpec(format!("document: {}", problem.message)))?;
         let DocumentValue::Object(entries) = node.value else {
-            return Err(InvalidImpairmentSpec("document must be a mapping with both, a->b or b->a".into()));
+            return Err(InvalidImpairmentSpec(
+                "document must be a mapping with the key both, a->b or b->a".into(),
+            ));
         };
         let mut specs = Self::default();
         // `both` comes first wherever it stands, so that the specs of single directions replace it.

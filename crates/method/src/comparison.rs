@@ -49,7 +49,7 @@ impl ComparisonOptions {
             (
                 !self.maximum_worsening.is_empty() && self.pairs < MIN_COMPARISON_PAIRS,
                 "pairs",
-                "must be at least 5 with a limit (--max-worse): fewer pairs cannot decide",
+                "must be at least 5 if there is a limit (--max-worse): fewer pairs cannot give a verdict",
             ),
         ])
     }

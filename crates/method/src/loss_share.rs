@@ -208,7 +208,7 @@ impl LossShareMethod {
             }
             _ => JudgedCriterion::unknown(
                 criterion,
-                "too few valid runs up to the required rate, or that rate was not tested and a higher one lost frames",
+                "too few valid runs up to the required rate; or that rate was not tested, and frames were lost at a higher rate",
             ),
         }
     }

@@ -73,7 +73,7 @@ impl JudgedCriterion {
         let reason = match verdict {
             MethodVerdict::Unknown => {
                 format!(
-                    "the value is between {:.3} and {:.3} {unit}, and so is the limit",
+                    "the value is between {:.3} and {:.3} {unit}, and the limit is in this range, too",
                     range.low, range.high
                 )
             }

@@ -51,7 +51,7 @@ pub enum Error {
     )]
     Missing,
     /// The program is too old or too new.
-    #[error("{program} reports the version `{found}`, but nats-server {MIN_NATS_SERVER_VERSION} or newer (below {}) is needed; install it with `{INSTALL_COMMAND}`", NATS_SERVER_MAJOR_VERSION + 1)]
+    #[error("{program} reports version `{found}`; packetrig needs nats-server {MIN_NATS_SERVER_VERSION} or newer, but older than {}; install it with `{INSTALL_COMMAND}`", NATS_SERVER_MAJOR_VERSION + 1)]
     Version { program: String, found: String },
     /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::NAME_RULE)]

@@ -43,7 +43,7 @@ pub(crate) fn decode_node_message(subject: &str, bytes: &[u8]) -> Result<Message
 
 fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.len() > MAX_HELLO_BYTES {
-        return Err("the hello is too long".to_owned());
+        return Err("the hello message is too long".to_owned());
     }
     if bytes.starts_with(&ZSTD_MAGIC) {
         return packed::unpack_value_with_limit(bytes, MAX_HELLO_JSON_BYTES)

@@ -125,7 +125,7 @@ async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Byt
             return AppendOutcome::Never(Error::TooLarge(MAX_SEGMENT_BYTES));
         }
         Ok(Err(error)) => return AppendOutcome::Again(error.to_string()),
-        Err(_) => return AppendOutcome::Again("there is no connection".to_owned()),
+        Err(_) => return AppendOutcome::Again("there is no connection to the message server".to_owned()),
     };
     match serde_json::from_slice(&message.payload) {
         Ok(Response::Ok(jetstream::publish::PublishAck { .. })) => AppendOutcome::Kept,

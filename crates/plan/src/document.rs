@@ -234,7 +234,9 @@ impl<'a> NodeBuilder<'a> {
         self.nodes += nodes;
         if self.nodes > MAX_NODES {
             return Err(place
-                .document_error(format!("the document has more than {MAX_NODES} values, aliases expanded"))
+                .document_error(format!(
+                    "the document has more than {MAX_NODES} values after its aliases are expanded"
+                ))
                 .into());
         }
         Ok(())

@@ -143,7 +143,7 @@ fn describe_timing(stream: &Stream, timeline: &crate::timeline::StreamTimeline) 
         Some(ReplayTiming::Recorded(speed)) => {
             return format!("at {speed} the recorded speed, {rate} on average");
         }
-        Some(ReplayTiming::Fastest) => return "as fast as the link takes them".to_owned(),
+        Some(ReplayTiming::Fastest) => return "as fast as the link allows".to_owned(),
         Some(ReplayTiming::Even) | None => {}
     }
     match stream.duration.amount {
@@ -157,7 +157,7 @@ fn describe_timing(stream: &Stream, timeline: &crate::timeline::StreamTimeline) 
                 _ => Nanos::ZERO,
             };
             let count = if bursts == 0 { "endless bursts".to_owned() } else { format!("{bursts} bursts") };
-            format!("{count} of {packets} frames at {rate}, {pause} apart")
+            format!("{count} of {packets} frames at {rate}, with pauses of {pause}")
         }
     }
 }
@@ -195,7 +195,7 @@ fn describe_tag(stream: &Stream) -> String {
             "short: loss and order of every frame; no room for a send time, so no latency".into()
         }
         (Some(TagForm::Short), _) => {
-            "full where it fits, short in the smallest frames: those have no latency".into()
+            "full where it fits, short in the smallest frames, whose latency is not measured".into()
         }
         // The reader of the document refuses such a stream.
         (None, _) => "does not fit".into(),
@@ -229,7 +229,11 @@ fn varying_fields(header: &PacketHeader) -> Vec<VaryingField> {
         let how = match pattern {
             FieldPattern::Value(_) => return None,
             FieldPattern::Values(values) => {
-                format!("list of {} values from {}", values.len(), format_value(field.form, values[0]))
+                format!(
+                    "list of {} values that begins with {}",
+                    values.len(),
+                    format_value(field.form, values[0])
+                )
             }
             FieldPattern::Step { start, step, down, .. } => {
                 let direction = if *down { "down" } else { "up" };
@@ -327,7 +331,7 @@ mod tests {
             .map(|field| (field.field.as_str(), field.how.as_str(), field.values))
             .collect();
         let wanted = [
-            ("ipv4.dst", "list of 2 values from 198.19.0.1", 2),
+            ("ipv4.dst", "list of 2 values that begins with 198.19.0.1", 2),
             ("udp.src_port", "up from 5000 in steps of 2", 100),
             ("udp.dst_port", "random from 1 to 9, seed 3", 50),
         ];

@@ -66,7 +66,7 @@ fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mu
     };
     plan.probes = probes::read_probes(config, options, &port_names);
     if let Some(settings) = config.read_object("options") {
-        let why = "packetrig has nothing to tune here";
+        let why = "packetrig has no such setting";
         settings.ignore_members(&["per_port_options"], why);
         if let Some(port) = settings.read_object("port_options") {
             // In OTG, this flag takes a port away from another user. packetrig locks ports, so the flag is read

@@ -53,6 +53,6 @@ pub(crate) fn serve_program_needs(arguments: &ServeProbes, socket: &Path) -> Pro
         // that for metrics.
         tcp: TcpRules { listen: None, connect: Some(Vec::new()) },
         class: ThreadClass::Rig,
-        user: UserToBecome::Stay("it opens rings and settings of interfaces while it serves"),
+        user: UserToBecome::Stay("it looks up neighbours and opens packet rings while it serves"),
     }
 }

@@ -130,7 +130,7 @@ fn resolve_hardware_addresses(
         return Ok(HardwareAddresses { own: [0; 6], next: [0; 6] });
     }
     let own = link.mac.ok_or_else(|| UnsupportedFeature {
-        feature: "probes as Ethernet frames",
+        feature: "sending probes as Ethernet frames",
         needs: "an interface with a hardware address".into(),
         found: format!("{} has none", link.name),
     })?;

@@ -212,7 +212,7 @@ pub enum NoEstimateReason {
     Bucket { frames: u32 },
     /// The rates of the pairs are spread too widely, or too many pairs show no rate.
     #[error(
-        "too few pairs agree on one rate: the largest group has {:.0} % of {pairs} pairs; --method train needs no pairs",
+        "too few pairs agree on one rate: the largest group has {:.0} % of {pairs} pairs; try --method train, which needs no pairs",
         .share * 100.0
     )]
     NoMode { pairs: usize, share: f64 },

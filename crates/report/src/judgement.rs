@@ -154,7 +154,7 @@ impl CriterionLine {
         let all = if wanted == CriterionResult::Fail { self.failed } else { self.unknown };
         if all > reasons.len() && !reasons.is_empty() {
             reasons.push(format!(
-                "further subjects of criterion `{}`: {}",
+                "number of further subjects of criterion `{}`: {}",
                 self.criterion,
                 all - reasons.len()
             ));

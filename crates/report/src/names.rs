@@ -26,7 +26,8 @@ pub struct NodeName(#[serde(deserialize_with = "deserialize_line::<LONGEST_NAME,
 
 impl NodeName {
     /// Rule for names of nodes, for error messages.
-    pub const NAME_RULE: &str = "1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`";
+    pub const NAME_RULE: &str =
+        "1 to 32 characters of a-z, 0-9 and -, but not `controller` or `controller-…`";
     /// Name of the only node of a run on one machine, without a fleet.
     pub const LOCAL_NAME: &str = "local";
 

@@ -342,7 +342,7 @@ impl SkewReport {
             }
             SkewVerdict::Unknown if self.unknown.is_empty() => Some(format!(
                 "start skew INCONCLUSIVE: senders began {seen}, and the clocks are not exact enough to \
-                     compare this with the wanted {wanted}"
+                     compare this with the limit of {wanted}"
             )),
             SkewVerdict::Unknown => {
                 let nodes = self.unknown.join(", ");

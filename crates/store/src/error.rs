@@ -23,7 +23,7 @@ pub enum Error {
     Catalogue { path: PathBuf, source: rusqlite::Error },
     /// Another process held the write lock for longer than this process waits.
     #[error(
-        "cannot use the catalogue {}: {holder} has locked it for too long; wait until it has ended, or end it",
+        "cannot use the catalogue {}: {holder} has locked it for too long; wait until that process has ended, or end it",
         path.display()
     )]
     CatalogueBusy { path: PathBuf, holder: String },

@@ -157,7 +157,9 @@ impl AssembledPart {
             None => doubts.push("its final manifest is missing, so more results may exist".to_owned()),
             Some(end) => {
                 if end.cut_short {
-                    doubts.push(end.reason.clone().unwrap_or_else(|| "it was cut short".to_owned()));
+                    doubts.push(
+                        end.reason.clone().unwrap_or_else(|| "its part of the run ended early".to_owned()),
+                    );
                 }
                 if end.refused_captures > 0 {
                     doubts.push(format!(

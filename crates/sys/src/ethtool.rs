@@ -263,7 +263,11 @@ impl EthtoolCalls {
             }
             _ => UnsupportedFeature {
                 feature: "switching an offload",
-                needs: format!("a driver that can set {} {}", offload.name(), if on { "on" } else { "off" }),
+                needs: format!(
+                    "a driver that can switch {} {}",
+                    offload.name(),
+                    if on { "on" } else { "off" }
+                ),
                 found: format!("{name}, whose driver does not allow this change"),
             }
             .into(),
@@ -333,7 +337,7 @@ fn ethtool_error(call: &'static str, name: &str, errno: rustix::io::Errno) -> Er
         rustix::io::Errno::OPNOTSUPP => UnsupportedFeature {
             feature: call,
             needs: "a driver that supports it".into(),
-            found: format!("{name}, whose driver does not"),
+            found: format!("{name}, whose driver does not support it"),
         }
         .into(),
         rustix::io::Errno::NODEV => Error::Missing {

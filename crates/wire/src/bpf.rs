@@ -57,7 +57,7 @@ pub enum ProgramRefusal {
         code: u16,
     },
     /// The instruction jumps out of the program, or the program ends without a return.
-    #[error("after instruction {0}, the filter continues outside its program")]
+    #[error("instruction {0} of the filter jumps or continues beyond the end of the program")]
     Target(usize),
     /// A jump is too long for eBPF, whose jumps skip at most 32767 instructions.
     #[error("the filter is too long to be translated: a jump spans {0} instructions, and eBPF allows 32767")]

@@ -38,7 +38,7 @@ impl Scene {
         let listen = ["--listen", "udp://127.0.0.1:0"];
         let mut running = Running::start(&[&flags[..], &listen, more].concat(), "");
         let place = await_place(&mut running);
-        assert!(running.remarks().contains("holds at most 16 MiB (--memory)"), "{}", running.remarks());
+        assert!(running.remarks().contains("uses at most 16 MiB (--memory)"), "{}", running.remarks());
         let to: SocketAddrV4 = place.strip_prefix("udp://").unwrap().parse().unwrap();
         let spoofer = skip::with_raw_packets(Spoofer::open(to))?;
         let open = |from: Ipv4Addr| {

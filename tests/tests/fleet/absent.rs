@@ -22,7 +22,7 @@ fn group_selection_includes_absent_nodes() {
     let said = format!("{printed}{complaints}");
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("node `s3` cannot take part: it does not answer; it was last heard"), "{said}");
-    assert!(said.contains("the plan needs 3, 2 can be used"), "{said}");
+    assert!(said.contains("the plan needs 3; usable ports with this label: 2"), "{said}");
     // With five it starts, and says who is not in it.
     let (code, printed, complaints) = run(&["--start-with", "5"]);
     assert_eq!(code, Some(7), "{printed}{complaints}");

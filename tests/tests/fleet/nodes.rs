@@ -53,7 +53,7 @@ fn killed_agent_makes_run_partial_and_stops_others() {
     assert_five_of_six(&ended);
     assert!(ended.report().number("tx2 to rx2", "/sent/frames") < 30_000, "the others went on");
     // What it had counted was safe on its disk.
-    assert!(ended.complaints.contains("its last known count"), "{}", ended.complaints);
+    assert!(ended.complaints.contains("last known frame counts"), "{}", ended.complaints);
     fleet.await_collected();
 
     let mut run = fleet.begin(&["--packets", "6000", "--go-on"]);

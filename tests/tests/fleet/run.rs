@@ -133,7 +133,7 @@ impl Drop for Run<'_> {
 impl Ended {
     /// Runs that were earlier starts of it, and came too late for some nodes. The kernel's counters have their frames, too.
     pub(crate) fn split_starts(&self) -> Vec<&str> {
-        let told = self.complaints.split("the last run was ").skip(1);
+        let told = self.complaints.split("the previous run was ").skip(1);
         told.filter_map(|rest| rest.split_once(')')).map(|(run, _)| run).collect()
     }
 

@@ -217,7 +217,7 @@ pub(crate) struct AgentArgs {
     /// input (`-`); needed once
     #[arg(long, value_name = "FILE")]
     pub(crate) join: Option<PathBuf>,
-    /// Name of this node in plans: 1 to 32 of a-z, 0-9 and - [default: the host name up to its first dot]
+    /// Name of this node in plans: 1 to 32 characters of a-z, 0-9 and - [default: the host name up to its first dot]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Directory for keys and results [default: agent in the directory of the catalogue]

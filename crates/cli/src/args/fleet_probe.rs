@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 /// of each node's owner decides what it may probe.
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "Probing is a run of the fleet like any other: it needs leases, it is in the catalogue, and one \
+    after_help = "A fleet probe is a normal run of the fleet: it needs leases, it is in the catalogue, and one \
     report has the results of all nodes. On one machine, use `packetrig probe`."
 )]
 pub(crate) enum FleetProbeCommand {

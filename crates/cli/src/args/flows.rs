@@ -158,7 +158,7 @@ pub(crate) struct FlowStats {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A collector or meter also does this when it starts to write into the directory.\n\nExample:\n  packetrig flows recover records"
+    after_help = "A collector or meter also recovers files when it starts to write into the directory.\n\nExample:\n  packetrig flows recover records"
 )]
 pub(crate) struct RecoverFlows {
     /// Directory that holds the records

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The written file has one interface for each set of captures that have the same packet; \
+    after_help = "In the written file, the interface of a packet shows which captures have this packet; \
     the name of the interface lists these captures.\n\n\
 Examples:\n  \
     packetrig merge left.pcapng right.pcapng --write both.pcapng\n  \

@@ -185,7 +185,9 @@ impl FromStr for FlowShareArg {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
         let share = parts.and_then(|(number, of)| FlowShareFilter::new(number, of));
-        share.map(Self).ok_or_else(|| format!("`{text}` is not a share; write 2/3 for the second of three"))
+        share
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is not a share of the flows; write 2/3 for the second of three"))
     }
 }
 
@@ -200,7 +202,7 @@ impl FromStr for FlowIdKey {
         // `from_str_radix` also accepts a sign, so the digits are checked separately.
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let value = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
-        let value = value.ok_or("a key of flow numbers must have 32 hexadecimal digits")?.to_be_bytes();
+        let value = value.ok_or("the flow id key must have 32 hexadecimal digits")?.to_be_bytes();
         let [high, low] =
             [&value[..8], &value[8..]].map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
         Ok(Self([high, low]))

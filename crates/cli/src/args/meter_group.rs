@@ -86,7 +86,7 @@ impl FromStr for RoleSourceArg {
             }
             _ => {
                 return Err(format!(
-                    "`{text}` does not name what decides the role; write keepalived:PIPE or file:PATH"
+                    "`{text}` is not a source of the meter's role; write keepalived:PIPE or file:PATH"
                 ));
             }
         };

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// started or changed there.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The server's own user and root need no token over the loopback interface; other clients do.\n\
+    after_help = "The server's own user and root need no token over the loopback interface; other clients need one.\n\
 Addresses other than loopback are served over HTTPS.\n\n\
 Examples:\n  \
     packetrig page\n  \

@@ -163,7 +163,7 @@ pub(crate) fn parse_host_name(text: &str) -> Result<String, String> {
 
 /// Parses the number of a user. User names are refused: a name can get another number while the program runs.
 pub(crate) fn parse_user_id(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("`{text}` is not the number of a user; `id -u NAME` prints it"))
+    text.parse().map_err(|_| format!("`{text}` is not a numeric user ID; `id -u NAME` prints the ID"))
 }
 
 /// A size of files or memory in bytes, not zero. Users write it with decimal (kB) or binary (KiB) units.

@@ -12,7 +12,7 @@ use std::str::FromStr;
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
 #[command(
-    after_help = "The server's own user and root need no token over the loopback interface; other clients do.\n\n\
+    after_help = "The server's own user and root need no token over the loopback interface; other clients need one.\n\n\
 Examples:\n  \
     packetrig serve --port eth1=localhost:5555 --port eth2=localhost:5556\n  \
     packetrig serve --plain-http --http 127.0.0.1:8080 --no-grpc --allow-user 1000\n  \

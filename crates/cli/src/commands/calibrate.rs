@@ -290,7 +290,7 @@ fn format_trials_table(trials: &[CalibrationTrial]) -> String {
             format_count(same.iter().map(|trial| trial.unsent).sum()),
         ]
     });
-    let head = ["back end", "size", "frames/s", "trials", "with loss or unsent", "lost", "unsent"];
+    let head = ["back end", "size", "frames/s", "trials", "with lost or unsent frames", "lost", "unsent"];
     format!("\nTrials\n{}", format_table(&head, rows))
 }
 

@@ -105,7 +105,7 @@ fn read_stored_group_flows_or_warn(arguments: &Arguments, options: &mut CollectO
             options.has_memory = false;
             print_remark(format_args!(
                 "collect: warning: the stored records cannot be read, so records of meter groups from \
-                before this start are skipped: {error}"
+                before the start of this collector are skipped: {error}"
             ));
             known
         }
@@ -260,7 +260,7 @@ fn describe_collector_limits(options: &CollectOptions, arguments: &Arguments) ->
         }
     };
     format!(
-        "collect: holds at most {} MiB (--memory) for at most {} exporters, {} per address; accepts records {who}",
+        "collect: uses at most {} MiB (--memory) for at most {} exporters, {} per address; accepts records {who}",
         arguments.memory.0 >> 20,
         options.collector.exporter_limit(),
         options.collector.exporters_per_address,

@@ -160,7 +160,7 @@ pub(crate) fn print_late_results(
         let bytes = late.iter().map(|late| late.bytes).sum();
         let refused: u64 = late.iter().map(|late| late.refused).sum();
         output.write_line(format_args!(
-            "\nLate results of {} nodes: {} kept, {} segments refused; see `packetrig report late`",
+            "\nLate results of {} nodes: {} stored, {} segments refused; see `packetrig report late`",
             late.len(),
             format_bytes(bytes),
             format_count(refused)
@@ -203,7 +203,7 @@ pub(crate) fn show_late_results(
             format_count(late.refused),
         ]
     });
-    output.write_text(format_table(&["node", "segments", "kept", "refused"], rows));
+    output.write_text(format_table(&["node", "segments", "stored", "refused"], rows));
     if discard {
         let deleted = sum_bytes(&late).saturating_sub(sum_bytes(&left));
         output.write_line(format_args!(
@@ -212,7 +212,7 @@ pub(crate) fn show_late_results(
         ));
     }
     output.write_line(format_args!(
-        "At most {} of late results per node, and {} in total, are kept.",
+        "At most {} of late results per node, and {} in total, are stored.",
         format_bytes(MAX_LATE_BYTES_OF_NODE),
         format_bytes(MAX_LATE)
     ));

@@ -159,7 +159,10 @@ impl LogCommand<'_> {
                 DirectionArg::In => "frames that arrive",
                 DirectionArg::Both => "frames in both directions",
             };
-            print_remark(format_args!("log: listening on {}, first file {first}, {frames}", self.interface));
+            print_remark(format_args!(
+                "log: listening on {}, first file number {first}, {frames}",
+                self.interface
+            ));
         }
         // systemd is notified only now, because units ordered after this one may start the traffic.
         notify::notify_manager("READY=1");

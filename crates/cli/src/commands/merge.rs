@@ -55,7 +55,7 @@ fn report_text(report: &MergeReport, arguments: &Arguments) -> String {
         text.extend(steps.map(|step| {
             let by = format_signed_time(step.by_ns);
             format!(
-                "{}: its clock was set ({by}); packets around that time may be in the result twice\n",
+                "{}: its clock jumped ({by}); packets around the jump may be in the result twice\n",
                 capture.name
             )
         }));

@@ -235,7 +235,7 @@ impl ReportedGroupState {
 /// Describes why a standby meter could no longer replace the active meter without losing packets.
 fn describe_why_not_ready(group: &GroupReport) -> String {
     let why = if group.is_blind {
-        "its copy of the link is cut"
+        "it missed packets that other meters received"
     } else if !group.can_export {
         "its records do not reach the collectors"
     } else {

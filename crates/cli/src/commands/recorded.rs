@@ -112,9 +112,9 @@ pub(super) fn format_sums_line(at: impl Display, counts: &RecordCounts) -> Strin
 pub(super) fn format_merges_line(counts: &RecordCounts, format: Option<CaptureFileFormat>) -> String {
     let marked = match format {
         None => "",
-        Some(CaptureFileFormat::Pcapng) => "; in the file, each has a comment that says so",
+        Some(CaptureFileFormat::Pcapng) => "; in the file, each has a comment about the merge",
         Some(CaptureFileFormat::Pcap | CaptureFileFormat::PcapNanos) => {
-            "; the file does not say which: write pcapng for that"
+            "; the file does not say which frames: write pcapng to mark them"
         }
     };
     match counts.merged {

@@ -158,7 +158,7 @@ fn announce_ready(state: &TapState, is_quiet: bool) {
         "keeps forwarding if this \
         process dies"
     };
-    print_remark(format_args!("tap: forwarding with back end {}: {}; it {death}", state.way, state.why));
+    print_remark(format_args!("tap: forwarding with back end {}: {}; the tap {death}", state.way, state.why));
 }
 
 /// Detaches the tap: waits until it is ready, but at most [`DETACH_TIMEOUT_NS`], and leaves the forwarding to the

@@ -82,7 +82,7 @@ fn format_outage_line(stream: &str, row: &OutageRow) -> String {
     let doubt =
         if row.in_doubt > 0 { format!(", {} in doubt", format_count(row.in_doubt)) } else { String::new() };
     format!(
-        "  {}: from {begin} to {end}{length}: {} frames{joined}, numbers {} to {}{doubt}\n",
+        "  {}: from {begin} to {end}{length}: {} frames{joined}, sequence numbers {} to {}{doubt}\n",
         shorten_name(stream),
         format_count(row.frames),
         row.first,

@@ -20,9 +20,9 @@ const MAX_COLUMNS: usize = 24;
 pub(super) fn format_probes(report: &RunReport) -> String {
     let Some(probes) = &report.probes else { return String::new() };
     let (most, what, each) = match probes.method.as_str() {
-        "send" => ("", "trains", "one each"),
+        "send" => ("", "trains", "one every"),
         "capacity" => ("at most ", "packet pairs", "pauses of at least"),
-        _ => ("", "probes", "one each"),
+        _ => ("", "probes", "one every"),
     };
     let mut text = format!(
         "  {}: {most}{} {what} for each of {}, {each} {}, {} B\n",
@@ -252,7 +252,7 @@ fn format_error_bounds<'a>(
     }
     let lines = relations
         .into_iter()
-        .map(|(clocks, bound)| format!("  by {clocks}: ± {} at most\n", Nanos::new(bound)));
+        .map(|(clocks, bound)| format!("  time error with {clocks}: ± {} at most\n", Nanos::new(bound)));
     lines.collect::<Vec<_>>().concat()
 }
 
@@ -412,7 +412,7 @@ mod tests {
   a                           ·  30.1ms / 30.1ms ± 1.5us  41.2us / 51.2us ± 1.5us
   b     41.2us / 51.2us ± 1.5us                        ·  41.2us / 51.2us ± 1.5us
   c                     missing                  missing                        ·
-  by one clock: ± 1.5us at most
+  time error with one clock: ± 1.5us at most
 
   Lost on the way from row to column
   from        a        b        c

@@ -175,7 +175,7 @@ fn meter_of_group_with_shared_store_is_refused() {
     for store in [["--kafka", "127.0.0.1:1/flows"], ["--clickhouse", "127.0.0.1:1/flows"]] {
         let ended = packetrig(&[&group[..], &store].concat());
         assert_eq!(ended.code, 2, "{}", ended.remarks);
-        assert!(ended.remarks.contains("each meter would store every packet"), "{}", ended.remarks);
+        assert!(ended.remarks.contains("each meter would store the same records"), "{}", ended.remarks);
     }
 }
 

@@ -118,8 +118,8 @@ impl PortCapture {
     /// Creates a capture that has not started, and the tap to which the port's receiver offers its frames.
     pub fn new(spec: CaptureSpec) -> Result<(Self, CaptureTap), Error> {
         let program = spec.filter.compile_program().map_err(|reason| {
-            let expression = format!("the capture filter for {}", spec.interface);
-            Error::Filter { expression, reason }
+            let filter = format!("the capture filter for {}", spec.interface);
+            Error::Filter { filter, reason }
         })?;
         let slot = Arc::new(CaptureCommandSlot::default());
         let (back_in, back) = bounded(1);

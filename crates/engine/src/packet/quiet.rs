@@ -125,7 +125,7 @@ impl QuietInterface {
             Err(error) => format!("the file cannot be renamed: {error}"),
         };
         Ok(Some(format!(
-            "{}: a killed process changed settings that could not be restored, because its file cannot be read: \
+            "{}: a killed process changed settings that could not be restored, because the file with the old values cannot be read: \
                 {error}; {kept}; check MTU, offloads and IPv6 of this interface",
             link.name
         )))

@@ -178,7 +178,7 @@ impl PktgenTx {
         let errors: u64 = self.lanes.iter().map(|lane| lane.errors).sum();
         if errors > 0 {
             self.doubts.add_doubt(format!(
-                "{}: errors of pktgen: {errors}; it sent other frames in place of the failed ones",
+                "{}: frames that pktgen failed to send: {errors}; it sent other frames instead",
                 self.interface
             ));
         }

@@ -86,7 +86,7 @@ impl EngineStreamState {
         // The counts come from another program, so every sum must be checked for overflow.
         let taken = frames.checked_add(refused).ok_or("are too large")?;
         if let Some(total) = self.spec.timeline.total_frames().filter(|total| taken > *total) {
-            return Err(format!("are {taken} frames, but the plan has {total}"));
+            return Err(format!("add up to {taken} frames, but the plan has {total}"));
         }
         let [shortest, longest] = self.bytes.map(|bytes| bytes.saturating_mul(frames));
         if !(shortest..=longest).contains(&bytes) {
@@ -102,7 +102,7 @@ impl EngineStreamState {
         }
         match times {
             [Some(first), Some(last)] if first > last => {
-                Err("contain a last frame before the first one".to_owned())
+                Err("say that the last frame left before the first one".to_owned())
             }
             _ => Ok(()),
         }

@@ -144,7 +144,7 @@ fn crashed_engine_keeps_its_counts_and_is_fault() {
 #[test]
 fn impossible_counts_are_refused() {
     for (script, why) in [
-        (count("ledger", 101, 101 * 124), "are 101 frames, but the plan has 100"),
+        (count("ledger", 101, 101 * 124), "add up to 101 frames, but the plan has 100"),
         (
             [count("counters", 9, 9 * 124), count("counters", 8, 8 * 124)].concat(),
             "decrease: 8 frames after 9",

@@ -105,7 +105,10 @@ fn skipped_packets_are_counted_by_reason() {
     let track = track(path, 3, "1x", survey.facts);
     assert_eq!(played(&mut ReplayPlayer::start_reader(&track, 0).unwrap()).len(), 6);
     let said = track.remarks();
-    assert!(said.len() == 2 && said[0].0.ends_with("a snap length cut them: 1"), "{said:?}");
+    assert!(
+        said.len() == 2 && said[0].0.ends_with("the capture truncated them (snap length): 1"),
+        "{said:?}"
+    );
 }
 
 #[test]

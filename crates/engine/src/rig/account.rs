@@ -226,7 +226,7 @@ impl RigResultBuilder<'_> {
         if port.tx.refused > 0 {
             doubts.add_caveat(
                 CaveatKind::SenderShort,
-                format!("the kernel refused {} frames", port.tx.refused),
+                format!("the kernel refused to send {} frames", port.tx.refused),
                 true,
             );
         }
@@ -260,7 +260,10 @@ impl RigResultBuilder<'_> {
         if !unchecked.is_empty() {
             doubts.add_caveat(
                 CaveatKind::NotMeasured,
-                format!("could not be checked, because a counter is missing: {}", unchecked.join("; ")),
+                format!(
+                    "these ledger rules could not be checked, because a counter is missing: {}",
+                    unchecked.join("; ")
+                ),
                 false,
             );
         }
@@ -345,7 +348,7 @@ impl RigResultBuilder<'_> {
         let is_exact = self.plan.streams.get(received.stream).is_some_and(|bound| !bound.assumed);
         let has_seconds = is_exact && stream.frames.recording().is_none();
         if sent_elsewhere && received.counts.sequence.lost > 0 && !has_seconds {
-            let text = "another node sends this stream, so it is not exactly known when its frames were due: the \
+            let text = "another node sends this stream, so this node does not know exactly when its frames were due: the \
                 number of seconds with loss is an estimate";
             caveats.push(self.build_stream_caveat(
                 received.stream,

@@ -108,7 +108,7 @@ pub(super) fn check_frame_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Res
                 ),
             )
             .with_hint(
-                "make the frames smaller, or set a larger `mtu` in `layer1`; one 802.1Q tag is not counted",
+                "make the frames smaller, or set a larger `mtu` in `layer1`; the limit does not include one 802.1Q tag",
             )
         })
     });

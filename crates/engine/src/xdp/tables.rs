@@ -160,7 +160,7 @@ impl CompiledTables {
                 };
                 if span > u128::from(u64::MAX) {
                     return Err(
-                        "a random field takes more than 2^64 values, but not all values of 128 bits".into()
+                        "a random field has 2^64 or more values; live frames support fewer, or the full 128-bit range".into()
                     );
                 }
                 let random = FieldValues::with_kind(FieldChangeKind::Random);
@@ -237,7 +237,7 @@ fn check_limits(parts: &TemplateParts) -> Result<(), String> {
 
 fn compile_checksum(check: &PartialChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
     if !check.start.is_multiple_of(2) {
-        return Err("a checksum begins at an odd byte".into());
+        return Err("a checksum covers data that begins at an odd byte".into());
     }
     Ok(ShapeChecksum {
         base: check.base.into(),

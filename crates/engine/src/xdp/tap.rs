@@ -104,7 +104,7 @@ pub fn make_filter_translator<'a>(
 }
 
 fn untranslatable_filter_error(name: &str, reason: ProgramRefusal) -> Error {
-    Error::Filter { expression: format!("the filter for {name}"), reason }
+    Error::Filter { filter: format!("the filter for {name}"), reason }
 }
 
 /// Translates the filter into the kernel's instructions. They end with `on_match` for accepted frames, and

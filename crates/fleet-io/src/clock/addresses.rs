@@ -17,7 +17,7 @@ pub(crate) fn check_clock_addresses(clock: &ClockServer) -> Result<(), String> {
     }
     Err(format!(
         "the controller's clock server must have at most {MAX_CLOCKS} addresses, each of them unicast and \
-         with a port from {FIRST_FREE_PORT} on"
+         with port {FIRST_FREE_PORT} or higher"
     ))
 }
 

@@ -130,7 +130,7 @@ impl UnfinishedPart {
 impl fmt::Display for UnfinishedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.counted.map(|KnownFrameCounts { sent, received }| {
-            format!("frames at its last known count: {sent} sent, {received} received")
+            format!("last known frame counts: {sent} sent, {received} received")
         });
         let words: Vec<String> = self.reason.clone().into_iter().chain(counted).collect();
         if words.is_empty() {
@@ -248,7 +248,7 @@ fn take_waiting_segments<I: ResultReceiver>(incoming: &mut I) -> Vec<SegmentDeli
 
 /// Returns events for the segments that the fabric refused, and for the problems that it met, since the last call.
 fn take_refusal_events<I: ResultReceiver>(incoming: &mut I) -> Vec<CollectorEvent> {
-    let why = "they have no valid name, or no valid signature of that node";
+    let why = "their name, or their signature by the node, is missing or not valid";
     let refused = incoming.take_refused_counts().into_iter();
     let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
     let mut events: Vec<CollectorEvent> = refused.collect();

@@ -50,7 +50,7 @@ pub enum FetchError {
     Interrupted,
     /// The fetched bytes differ from the file on the node.
     #[error(
-        "the fetched capture has another hash than the file on the node, so it was removed; fetch it again"
+        "the fetched capture has another hash than the file on the node, so the fetched copy was removed; fetch it again"
     )]
     Differs,
     #[error(transparent)]

@@ -163,7 +163,8 @@ where
             }
             clock::sleep_until_ns((now() + FREE_NODE_CHECK_INTERVAL).as_nanos());
         }
-        Err(fabric::Error::Unanswered("this controller could not refresh its record".to_owned()).into())
+        Err(fabric::Error::Unanswered("this controller could not refresh its leadership record".to_owned())
+            .into())
     }
 
     /// Finds the nodes that the plan lacks because other controllers lead them; `None` if the plan could not

@@ -215,7 +215,7 @@ impl RunResultStore {
             match slot.complete_report_of_run(run) {
                 Ok(told) => completed.told.extend(told),
                 Err(error) => {
-                    completed.failed.push(format!("cannot write the report of run {run} again: {error}"));
+                    completed.failed.push(format!("cannot update the report of run {run}: {error}"));
                 }
             }
         }
@@ -380,7 +380,10 @@ fn build_complete_part_contents(node: &NodeName, gathered: AssembledPart) -> Par
     let AssembledPart { mut result, mut doubts, elsewhere, .. } = gathered;
     // The segments have the signature of this node. A result that names another node would be counted for that node.
     if let Some(result) = result.as_mut().filter(|result| result.node != node.0) {
-        doubts.push(format!("{node}: its result names node `{}`, but is counted for {node}", result.node));
+        doubts.push(format!(
+            "{node}: the result names node `{}`, but counts for {node}, whose signature it has",
+            result.node
+        ));
         result.node.clone_from(&node.0);
     }
     PartContents { result: result.map(Arc::new), cut_short, doubts, elsewhere }
@@ -392,7 +395,7 @@ fn describe_first_quota_refusal(node: &NodeName, share: StoredRunShare) -> Optio
     let StoredRunShare { segments, bytes, refused } = share;
     (refused == 1).then(|| {
         format!(
-            "{node}: limit reached: {bytes} B of its results are stored (segments: {segments}); later segments stay \
+            "{node}: result quota used up: {bytes} B are stored (segments: {segments}); later segments stay \
              on the node"
         )
     })

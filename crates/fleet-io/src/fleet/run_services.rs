@@ -165,7 +165,9 @@ impl<'a> FleetRunServices<'a> {
         self.refused.insert(node.clone(), all);
         // The number of digits has grown; `None` means 0.
         if before.checked_ilog10() != all.checked_ilog10() {
-            self.report_finding(format!("node {node}: refused segments of its results: {all}; {why}"));
+            self.report_finding(format!(
+                "node {node}: this controller refused segments of its results (number: {all}): {why}"
+            ));
         }
     }
 

@@ -53,7 +53,10 @@ pub(super) fn select_permitted_probe_ports(
     lent: &LentMachine,
 ) -> Result<Vec<OwnProbePort>, Error> {
     if preparation.terms.steered {
-        return Err(plan_error("x_probes", "a run whose streams the user controls cannot have probes"));
+        return Err(plan_error(
+            "x_probes",
+            "a run that is controlled through `packetrig serve` cannot have probes",
+        ));
     }
     let places = lent.local_port_locations(preparation)?;
     if let Some(name) = &probes.mechanism

@@ -150,7 +150,7 @@ fn check_probe_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) ->
     }
     if let Some(own) = port.address.filter(|own| *own != way.ends.source) {
         return Err(format!(
-            "the route to {} uses the source address {}, but the plan has {own}",
+            "the route to {} uses the source address {}, but the port's address in the plan is {own}",
             way.ends.target, way.ends.source
         ));
     }

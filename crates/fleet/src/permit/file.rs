@@ -103,7 +103,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 fn deserialize_labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let labels = Vec::<String>::deserialize(from)?;
     match labels.iter().find(|label| !is_port_label(label)) {
-        Some(label) => Err(D::Error::custom(format!("`{label}` is not a label: {LABEL_FORMAT}"))),
+        Some(label) => Err(D::Error::custom(format!("`{label}` is not a valid label; write {LABEL_FORMAT}"))),
         None => Ok(labels),
     }
 }

@@ -277,7 +277,7 @@ fn malformed_permit_is_refused_with_reason() {
         ("[destinations]\nmac = ['02:00']", "is not a MAC address"),
         ("[[port]]\nlabels = ['tx']", "missing field `interface`"),
         ("[[port]]\ninterface = 'e'\n[[port]]\ninterface = 'e'", "port e is listed twice"),
-        ("[[port]]\ninterface = 'e'\nlabels = ['a.b']", "is not a label"),
+        ("[[port]]\ninterface = 'e'\nlabels = ['a.b']", "is not a valid label"),
         ("replays = 'captures'", "must be an absolute path"),
         ("max_capture = '5 apples'", "is not a size"),
         ("back_ends = ['magic']", "unknown variant"),

@@ -24,7 +24,7 @@ pub enum Error {
         reason: String,
     },
     /// A file of messages cannot be read.
-    #[error("cannot read the file of messages {}", path.display())]
+    #[error("cannot read the flow message file {}", path.display())]
     File { path: PathBuf, source: std::io::Error },
     /// A system call failed, for example because a UDP address is in use.
     #[error(transparent)]

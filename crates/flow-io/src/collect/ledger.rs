@@ -148,12 +148,12 @@ impl GroupLedger {
             ("known_packets_total", "packets that another record had reported already", counts.known_packets),
             (
                 "unplaced_packets",
-                "packets not matched so far: their meter started during the flow",
+                "packets not matched to other records so far: their meter started during the flow",
                 counts.unplaced_packets,
             ),
             (
                 "forgotten_total",
-                "directions of flows forgotten for lack of memory (--memory)",
+                "flow directions whose state was dropped for lack of memory (--memory)",
                 counts.forgotten,
             ),
             (
@@ -161,7 +161,7 @@ impl GroupLedger {
                 "packets of lost records that later records reported again",
                 counts.recovered_packets,
             ),
-            ("switches_total", "changes of the meter that exports for all", counts.switch_count),
+            ("switches_total", "changes of the active meter", counts.switch_count),
         ]
     }
 
@@ -320,7 +320,10 @@ impl CollectLedger {
         let all = [
             ("datagrams dropped by the kernel: receive buffer full", self.dropped_by_sockets()),
             ("datagrams not read at the end", self.sum_over_listeners(|intake| intake.unread)),
-            ("units lost on the way, according to the exporters' sequence numbers", total.lost),
+            (
+                "records or other units lost on the way, according to the exporters' sequence numbers",
+                total.lost,
+            ),
             ("bytes not decoded: their template is missing", total.undecoded_bytes + total.pending_bytes),
             ("malformed messages", total.malformed),
             ("records skipped: too many in one set", total.over_budget),
@@ -330,7 +333,7 @@ impl CollectLedger {
                 self.sum_over_listeners(|intake| intake.broken_connections() + intake.slow),
             ),
             (
-                "files with data that is not a whole message",
+                "files that end within a message, or contain other data",
                 self.intake.iter().filter(|intake| intake.is_damaged_file()).count() as u64,
             ),
             (

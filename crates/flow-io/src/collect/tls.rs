@@ -64,7 +64,7 @@ impl ListenerEncryption {
             // An alert comes from the other side, so our own verifier has no reason to report.
             rustls::Error::AlertReceived(_) => {
                 format!(
-                    "the exporter refused the handshake; this collector showed the certificate {}: {error}",
+                    "the exporter refused the handshake; this collector presented the certificate {}: {error}",
                     self.own
                 )
             }

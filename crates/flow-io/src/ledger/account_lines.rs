@@ -84,12 +84,12 @@ const fn ignored_name(cause: IgnoredReason) -> &'static str {
     match cause {
         IgnoredReason::Arp => "ignored: ARP",
         IgnoredReason::NotIp => "ignored: not IP",
-        IgnoredReason::ShortLink => "ignored: link header cut",
-        IgnoredReason::ShortIp => "ignored: IP header cut",
-        IgnoredReason::BadIp => "ignored: IP header impossible",
-        IgnoredReason::TooDeep => "ignored: nested too deep",
-        IgnoredReason::Sampled => "passed over by sampling",
-        IgnoredReason::Elsewhere => "of another meter's share",
+        IgnoredReason::ShortLink => "ignored: link header truncated",
+        IgnoredReason::ShortIp => "ignored: IP header truncated",
+        IgnoredReason::BadIp => "ignored: invalid IP header",
+        IgnoredReason::TooDeep => "ignored: too many nested headers",
+        IgnoredReason::Sampled => "skipped by sampling",
+        IgnoredReason::Elsewhere => "ignored: another meter's share",
     }
 }
 

@@ -19,7 +19,7 @@ const LEDGER_METRICS: [LedgerMetric; 15] = [
     ("records_total", "Records that left the table.", |l| Some(l.packets.records)),
     ("flows_total", "Flows opened.", |l| Some(l.packets.flows)),
     ("evicted_flows_total", "Flows ended early because the table was full.", |l| Some(l.packets.evicted)),
-    ("backwards_packets_total", "Packets with an earlier time than the one before.", |l| {
+    ("backwards_packets_total", "Packets with an earlier time than the packet before.", |l| {
         Some(l.packets.backwards)
     }),
     ("seen_packets_total", "Packets the parser looked at.", |l| Some(l.packets.seen)),
@@ -62,9 +62,13 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
             of(&o.counts).records
         });
         let packets = format!("output_{name}_packets{total}");
-        write_metric_by_output(&mut text, &packets, "Packets of records by their state.", report, |o| {
-            of(&o.counts).packets
-        });
+        write_metric_by_output(
+            &mut text,
+            &packets,
+            "Packets in the records, by the state of the record.",
+            report,
+            |o| of(&o.counts).packets,
+        );
     }
     write_loss_metrics(&mut text, report);
     write_metric_by_output(&mut text, "output_messages_total", "Messages sent.", report, |o| {
@@ -109,7 +113,7 @@ fn write_group(text: &mut MetricsText, group: &GroupReport) {
         ("group_active", "1 if this meter exports for its group.", group.is_active.into()),
         ("group_ready", "1 if this meter could take over without a gap.", group.is_ready.into()),
         ("group_blind", "1 if packets arrive only at other meters.", group.is_blind.into()),
-        ("group_packets_total", "Packets of this meter's copy of the link.", group.packets),
+        ("group_packets_total", "Packets of the link's traffic that this meter received.", group.packets),
         ("group_switches_total", "Changes of this meter's role.", group.switch_count),
     ];
     for (name, help, value) in own {
@@ -118,7 +122,11 @@ fn write_group(text: &mut MetricsText, group: &GroupReport) {
     let peers: [PeerMetric; 3] = [
         ("group_peer_alive", "1 if the other meter sends advertisements.", |peer| peer.is_alive.into()),
         ("group_peer_active", "1 if the other meter exports for the group.", |peer| peer.is_active.into()),
-        ("group_peer_packets_total", "Packets of the other meter's copy of the link.", |peer| peer.packets),
+        (
+            "group_peer_packets_total",
+            "Packets of the link's traffic that the other meter received.",
+            |peer| peer.packets,
+        ),
     ];
     for (name, help, value) in peers {
         text.write_metric(name, help, |samples| {

@@ -156,7 +156,7 @@ impl CaptureReader {
                 BlockReadState::Damaged(damage) => {
                     let what = open.path.display();
                     let message = format!(
-                        "{what} is damaged at packet {} ({damage}); only the packets before that are metered",
+                        "{what} is damaged at packet {} ({damage}); only the packets before it are metered",
                         open.packets + 1
                     );
                     self.read.damages.lock().unwrap_or_else(PoisonError::into_inner).push(message);

@@ -129,7 +129,9 @@ impl WrittenRule {
     fn into_rule(self, names: &Arc<FlowNames>) -> Result<AlertRule, String> {
         let is_name = !self.name.is_empty() && !self.name.contains(char::is_control);
         if !is_name || self.name.chars().count() > MAX_NAME_CHARACTERS {
-            return Err(format!("a name has 1 to {MAX_NAME_CHARACTERS} characters, no control characters"));
+            return Err(format!(
+                "the name must have 1 to {MAX_NAME_CHARACTERS} characters and no control characters"
+            ));
         }
         let filter = FlowFilter::parse_with_names(self.filter.as_deref().unwrap_or("any"), names);
         let grouping = match &self.by {
@@ -146,9 +148,8 @@ impl WrittenRule {
         let threshold = match (self.above, self.below) {
             (Some(above), None) => AlertThreshold::Above(above.parse()?),
             (None, Some(_)) if self.by.is_some() => {
-                return Err(
-                    "`below` cannot be used with `by`: packetrig sees no groups without traffic".to_owned()
-                );
+                return Err("`below` cannot be used with `by`: packetrig cannot see groups without traffic"
+                    .to_owned());
             }
             (None, Some(below)) => AlertThreshold::Below(below.parse()?),
             _ => return Err("the rule needs either `above` or `below`, not both".to_owned()),

@@ -153,12 +153,12 @@ use NfdumpRelation::{Same, SameBut, Unknown};
 pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "any", Same, Everything, [], "every record";
     "inet" "ipv4", Same, Version4, [], "both addresses are IPv4";
-    "inet6" "ipv6", Same, Version6, [], "one of the addresses is IPv6; a record without addresses is of neither version";
-    "proto" "protocol", SameBut("nfdump knows more names; numbers are the same"), Protocol,
+    "inet6" "ipv6", Same, Version6, [], "one of the addresses is IPv6; a record without addresses is neither IPv4 nor IPv6";
+    "proto" "protocol", SameBut("nfdump accepts more protocol names; protocol numbers are the same"), Protocol,
         [column("protocolIdentifier")], "the IP protocol";
     "ip" "host" "net", SameBut("nfdump also resolves host names; packetrig takes addresses only"), Address,
         [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "source or destination";
-    "src ip" "src host" "src net", Same, Address, [column(SOURCE_ADDRESS_COLUMN)], "the source: the end that sent, or was seen first";
+    "src ip" "src host" "src net", Same, Address, [column(SOURCE_ADDRESS_COLUMN)], "the source: the sender; in a two-way record, the first sender seen";
     "dst ip" "dst host" "dst net", Same, Address, [column(DESTINATION_ADDRESS_COLUMN)], "the destination";
     "port", Same, Number, [column("sourceTransportPort"), column("destinationTransportPort")], "either port";
     "src port", Same, Number, [column("sourceTransportPort")], "";
@@ -169,21 +169,21 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
         "the ICMP code; the protocol has to be ICMP or ICMPv6";
     "flags", SameBut("nfdump has no `N` (AE, formerly NS); since 1.7.2, its `not flags AF` means *not both flags*"), Flags, [column("tcpControlBits")],
         "TCP, and all these flags were seen; after `not`: none of them; after `=`: exactly these flags";
-    "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "like `flags`, for the flags on the way back";
+    "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "like `flags`, for the packets from destination to source";
     "tos" "src tos", Same, Number, [column("ipClassOfService")], "type of service";
-    "dst tos", Same, Number, [column("postIpClassOfService")], "type of service after the exporter";
-    "ttl", Same, Number, [column(MIN_TTL_COLUMN), column(MAX_TTL)], "the least or the greatest TTL";
+    "dst tos", Same, Number, [column("postIpClassOfService")], "type of service after the packet has passed the exporter";
+    "ttl", Same, Number, [column(MIN_TTL_COLUMN), column(MAX_TTL)], "the lowest or the highest TTL";
     "min ttl", Same, Number, [column(MIN_TTL_COLUMN)], "";
     "max ttl", Same, Number, [column(MAX_TTL)], "";
     "ttl equal", Same, SameTtl, [column(MAX_TTL), ConditionOperand::Difference { of: MAX_TTL, less: MIN_TTL_COLUMN }],
-        "all packets had the same TTL; 0 counts as unknown";
+        "all packets had the same TTL; a TTL of 0 counts as unknown";
     "first seen", SameBut("nfdump takes local time"), Moment, [column("flowStartNanoseconds")],
-        "the time of the first packet; a value with up to three decimals means the whole millisecond";
+        "the time of the first packet; a value with at most three decimals matches a whole millisecond";
     "last seen", SameBut("nfdump takes local time"), Moment, [column("flowEndNanoseconds")], "the time of the last packet";
     "packets" "in packets", Same, Count, [column(PACKETS_COLUMN)], "packets from source to destination";
-    "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets on the way back";
+    "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets from destination to source";
     "bytes" "in bytes", Same, Count, [column(OCTETS_COLUMN)], "bytes of IP packets from source to destination";
-    "out bytes", Same, Count, [column("reverseOctetDeltaCount")], "bytes on the way back";
+    "out bytes", Same, Count, [column("reverseOctetDeltaCount")], "bytes of IP packets from destination to source";
     "duration", SameBut("nfdump takes milliseconds only"), Time, [ConditionOperand::DURATION_MILLIS], "time from the first to the last packet";
     "pps", Same, Count, [ConditionOperand::PerSecond { column: PACKETS_COLUMN, factor: 1 }],
         "packets divided by the duration; 0 if the duration is 0";
@@ -194,7 +194,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "out if", Same, Number, [column("egressInterface")], "interface where the flow went out";
     "vlan", Same, Number, [column("dot1qVlanId"), column("postVlanId")], "either VLAN";
     "src vlan", Same, Number, [column("dot1qVlanId")], "outermost VLAN";
-    "dst vlan", Same, Number, [column("postVlanId")], "VLAN after the exporter";
+    "dst vlan", Same, Number, [column("postVlanId")], "VLAN after the packet has passed the exporter";
     "inner vlan", Unknown, Number, [column("dot1qCustomerVlanId")], "the VLAN inside the outermost one";
     "as", Same, Number, [column("bgpSourceAsNumber"), column("bgpDestinationAsNumber")], "either AS";
     "src as", Same, Number, [column("bgpSourceAsNumber")], "";
@@ -216,8 +216,8 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "src tun ip" "src tun net" "src tunip", Same, Address, [column("outerSourceIPv6Address")], "";
     "dst tun ip" "dst tun net" "dst tunip", Same, Address, [column("outerDestinationIPv6Address")], "";
     "tunnel", Unknown, Word, [column("tunnelKind")], "`ip`, `gre`, `vxlan`, `gtp-u`, `geneve`";
-    "tunnel id", Unknown, Number, [column("layer2SegmentId")], "VXLAN or Geneve network, GTP tunnel, GRE key";
-    "mac", SameBut("nfdump also looks at the two MAC addresses after the exporter"), Mac,
+    "tunnel id", Unknown, Number, [column("layer2SegmentId")], "identifier: VXLAN or Geneve VNI, GTP TEID, or GRE key";
+    "mac", SameBut("nfdump also tests the two MAC addresses of packets that have passed the exporter"), Mac,
         [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";
     "in mac", Same, Mac, [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";
     "in src mac" "src mac", Same, Mac, [column("sourceMacAddress")], "";
@@ -258,7 +258,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
 pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
     ("count", "records are not numbered; use `--most` for the first records"),
     ("cnt", "records are not numbered; use `--most` for the first records"),
-    ("ident", "files have no name of their source; use a directory for each source, or `router ip`"),
+    ("ident", "a file does not name its source; use a directory for each source, or `router ip`"),
     ("engine-type", "no column; use `field engineType`"),
     ("engine type", "no column; use `field engineType`"),
     ("engine-id", "no column; use `field engineId`"),
@@ -276,14 +276,14 @@ pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
     ("out mac", "no column; use `field postSourceMacAddress`, `postDestinationMacAddress`"),
     ("out src mac", "no column; use `field postSourceMacAddress`"),
     ("out dst mac", "no column; use `field postDestinationMacAddress`"),
-    ("mpls labelN", "three labels are kept: `label0` to `label2`"),
-    ("mpls expN", "three labels are kept: `exp0` to `exp2`"),
+    ("mpls labelN", "only three labels are stored: `label0` to `label2`"),
+    ("mpls expN", "only three labels are stored: `exp0` to `exp2`"),
     (
         "mpls eos",
-        "three labels are kept, so the bottom label of a deeper stack is not known; use `mpls label0`, `label1` or `label2`",
+        "only three labels are stored, so the bottom label of a deeper stack is unknown; use `mpls label0`, `label1` or `label2`",
     ),
-    ("flow", "a record belongs to one flow; `flowPart = 0` selects the first record of each"),
-    ("flows", "a record belongs to one flow; `flowPart = 0` selects the first record of each"),
+    ("flow", "a record belongs to one flow; `flowPart = 0` selects the first record of each flow"),
+    ("flows", "a record belongs to one flow; `flowPart = 0` selects the first record of each flow"),
     ("flowdir", "no column; use `field flowDirection`"),
     ("tun proto", "use `tunnel`, which tests the kind of tunnel"),
     ("observation point id", "no column; use `field observationPointId`"),

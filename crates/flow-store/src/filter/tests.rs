@@ -349,7 +349,7 @@ const FAULTS: &[(&str, &str, &str, &str)] = &[
         "src",
         "--names FILE",
     ),
-    ("mpls label7 3", "nfdump's `mpls label7` is not supported", "mpls", "three labels are kept"),
+    ("mpls label7 3", "nfdump's `mpls label7` is not supported", "mpls", "three labels are stored"),
     ("src port in nat pblock", "nfdump's `in nat pblock` is not supported", "nat", "otherFields"),
     ("first seen yesterday", "`yesterday` is not a value for `first seen`", "yesterday", "2026-11-21T13:00"),
     ("src net 10.0.0.0 255.0.255.0", "this is not a valid netmask", "255.0.255.0", "ones first, then zeros"),

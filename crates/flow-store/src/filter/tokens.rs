@@ -88,11 +88,11 @@ pub(super) fn split_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterErr
         } else {
             let token = first_token(rest, at);
             if token.text.is_empty() {
-                let help = "use words, numbers, addresses, ( ) [ ] , and the comparisons = != < <= > >=";
-                let what = if matches!(first, '"' | '\'') {
-                    "this quotation mark is not closed".to_owned()
+                let (what, help) = if matches!(first, '"' | '\'') {
+                    ("this quotation mark is not closed".to_owned(), "end the text with the same mark")
                 } else {
-                    format!("`{first}` cannot be part of a filter")
+                    let help = "use words, numbers, addresses, ( ) [ ] , and the comparisons = != < <= > >=";
+                    (format!("`{first}` cannot be part of a filter"), help)
                 };
                 return Err(FilterError::new(text, at, first.len_utf8(), what, help));
             }

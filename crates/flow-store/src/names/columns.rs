@@ -57,7 +57,7 @@ pub const NAME_COLUMNS: &[NameColumn] = name_columns! {
     "dst-name" Prefix DESTINATION_NAME, "name of the longest of your prefixes that contains the destination";
     "in-if-name" Interface NameSource::Interface("ingressInterface"), "interface where the flow came in";
     "out-if-name" Interface NameSource::Interface("egressInterface"), "interface where the flow left the exporter";
-    "service" Service NameSource::Service, "service of the lower of the two ports that has a name";
+    "service" Service NameSource::Service, "service of the lower port, or of the higher port if only that one has a name";
 };
 
 /// Finds the column of names with this short name, which may be written without dashes; `None` if there is none.

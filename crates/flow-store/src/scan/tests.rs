@@ -129,16 +129,10 @@ fn column_of_wrong_type_is_refused_by_name() {
     };
     let micros = Some(LogicalType::timestamp(false, TimeUnit::MICROS));
     for (place, physical, logical, repetition, why) in [
-        (0, Physical::INT64, micros, Repetition::OPTIONAL, "is not in nanoseconds"),
-        (1, Physical::DOUBLE, None, Repetition::OPTIONAL, "has values of another kind"),
-        (
-            2,
-            Physical::BYTE_ARRAY,
-            Some(LogicalType::String),
-            Repetition::OPTIONAL,
-            "has values of another kind",
-        ),
-        (3, Physical::INT64, None, Repetition::OPTIONAL, "has values of another kind"),
+        (0, Physical::INT64, micros, Repetition::OPTIONAL, "has timestamps that are not in nanoseconds"),
+        (1, Physical::DOUBLE, None, Repetition::OPTIONAL, "has a different type"),
+        (2, Physical::BYTE_ARRAY, Some(LogicalType::String), Repetition::OPTIONAL, "has a different type"),
+        (3, Physical::INT64, None, Repetition::OPTIONAL, "has a different type"),
         (4, Physical::BYTE_ARRAY, Some(LogicalType::String), Repetition::REPEATED, "is a repeated column"),
     ] {
         let text = said(place, physical, logical, repetition);

@@ -40,7 +40,7 @@ pub enum ElectionOptionsError {
     )]
     Interval(Nanos),
     #[error(
-        "the advertisement multiplier {0} is not valid; use 2 to 255, so that one lost advertisement is no failure"
+        "the advertisement multiplier {0} is not valid; use 2 to 255, so that one lost advertisement does not count as a failure"
     )]
     Multiplier(u8),
 }

@@ -76,7 +76,7 @@ impl TapLossCause {
             Self::Gone => "the interface is gone",
             Self::Down => "the interface was down",
             Self::TooLong => "longer than the interface can send",
-            Self::Memory => "the kernel had no memory",
+            Self::Memory => "the kernel had no free memory",
             Self::Driver => "the driver refused more frames: the receiver on the link is too slow",
             Self::Full => "the transmit ring was full",
             Self::NoRoom => "no room for the trailer",
@@ -209,14 +209,16 @@ impl TapDirection {
         let lost = self.lost_frames();
         // An unknown count breaks no rule.
         if let Some(forwarded) = self.forwarded.filter(|forwarded| forwarded + lost != came) {
-            broken.push(format!("{way}: {came} arrived, {forwarded} forwarded and {lost} dropped"));
+            broken.push(format!(
+                "{way}: {came} frames arrived, but {forwarded} were forwarded and {lost} dropped"
+            ));
         }
         // Every frame that arrived was either selected for the mirrors or is in a count of reasons. The copies of the
         // selected frames are checked mirror by mirror.
         let uncopied = total_frames(&self.uncopied);
         if !self.mirrors.is_empty() && self.wanted + uncopied != self.received {
             broken.push(format!(
-                "{way}: {} arrived, {} selected for copying and {uncopied} not",
+                "{way}: {} frames arrived, but {} were selected for copying and {uncopied} were not",
                 self.received, self.wanted
             ));
         }
@@ -224,7 +226,7 @@ impl TapDirection {
             let dropped = total_frames(&mirror.dropped);
             if let Some(mirrored) = mirror.mirrored.filter(|mirrored| mirrored + dropped != self.wanted) {
                 broken.push(format!(
-                    "{way}: {} to copy to {}, {mirrored} copied and {dropped} dropped",
+                    "{way}: {} frames to copy to {}, but {mirrored} were copied and {dropped} dropped",
                     self.wanted, mirror.to
                 ));
             }

@@ -125,7 +125,7 @@ fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapBackEndFacts) -> Result
         None => match takes_none {
             None => Ok(TapBackEndChoice::choose_xdp_back_end(
                 true,
-                "the drivers of all interfaces can forward".into(),
+                "the drivers of all interfaces can forward with XDP".into(),
             )),
             // A mirror that accepts no redirected frames would get no copies at all.
             Some((name, _)) => Err(format!(
@@ -135,8 +135,9 @@ fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapBackEndFacts) -> Result
         },
         // Without copies, no two frames share bytes.
         Some((name, _)) if spec.mirrors.is_empty() => {
-            let why =
-                format!("the driver of {name} cannot forward with XDP: the kernel's generic path forwards");
+            let why = format!(
+                "the driver of {name} cannot forward with XDP, so the kernel's generic path forwards"
+            );
             Ok(TapBackEndChoice::choose_xdp_back_end(false, why))
         }
         Some((name, _)) => Err(format!(

@@ -237,7 +237,9 @@ fn record_spec(spec: &TapSpec, file: &Path) -> RecordSpec {
     RecordSpec {
         target: RecordTarget::File(file.to_owned()),
         format: CaptureFileFormat::Pcapng,
-        comment: format!("packetrig tap {a} {b}: interface 0 is what arrived at {a}, 1 what arrived at {b}"),
+        comment: format!(
+            "packetrig tap {a} {b}: interface 0 has the frames received on {a}, interface 1 those on {b}"
+        ),
         interface: a,
         further: vec![b],
         filter: spec.filter.as_ref().map_or_else(String::new, |(text, _)| text.clone()),

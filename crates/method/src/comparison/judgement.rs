@@ -119,9 +119,9 @@ fn advise_if_undecided(judged: JudgedCriterion, compared: &MeasureComparison, mo
     // This is the difference at which the second device is worse by exactly the limit.
     let limit = if compared.measure.is_better_if_greater() { -most } else { most };
     let advice = match sample_count_to_exclude(&compared.difference, limit) {
-        Some(pairs) => format!("about {pairs} pairs like these would decide it (--pairs {pairs})"),
+        Some(pairs) => format!("about {pairs} pairs like these would give a verdict (--pairs {pairs})"),
         None => {
-            "no reasonable number of pairs like these would decide it: make the trials longer (--time), so \
+            "no reasonable number of pairs like these would give a verdict: make the trials longer (--time), so \
             that each measures more frames, or change the limit"
                 .to_owned()
         }

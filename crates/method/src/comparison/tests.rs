@@ -103,7 +103,11 @@ fn undecided_criterion_says_how_many_pairs_decide_it() {
     let limits =
         |most| vec![MaximumWorsening { measure: loss.measure, limit: WorseningLimit::Absolute(most) }];
     options.maximum_worsening = limits(f64::midpoint(mean, high));
-    assert!(reason(&options).contains("pairs like these would decide it (--pairs "), "{}", reason(&options));
+    assert!(
+        reason(&options).contains("pairs like these would give a verdict (--pairs "),
+        "{}",
+        reason(&options)
+    );
     options.maximum_worsening = limits(mean);
     assert!(reason(&options).contains("make the trials longer (--time)"), "{}", reason(&options));
 }

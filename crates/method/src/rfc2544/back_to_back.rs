@@ -36,7 +36,7 @@ impl BurstSearches {
         if basis.frames_per_second >= maximum {
             let what = if maximum < theoretical { "highest requested load" } else { "theoretical maximum" };
             // RFC 9004: if the device forwards as fast as frames arrive, no frame ever waits in the buffer.
-            let reason = format!("the throughput is the {what}: no burst fills the buffer");
+            let reason = format!("the throughput is the {what}, so no burst fills the device's buffer");
             return Err(SkippedSizeReason::NotApplicable(reason));
         }
         let seconds = options.durations.longest_burst_ns.as_secs_f64();
@@ -114,7 +114,7 @@ impl BurstSearches {
         let cause = self.searches.last()?.limited_by;
         match cause {
             BoundCause::Rig => {
-                Some("the rig could not sustain the bursts above the longest that passed".to_owned())
+                Some("the rig could not sustain bursts longer than the longest burst that passed".to_owned())
             }
             BoundCause::Range => Some(format!(
                 "the longest allowed burst, {longest} frames, passed without loss; allow longer bursts \

@@ -38,7 +38,7 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
         }
     }
     table.notes.push(
-        "From and to: the 95 % confidence interval of the mean difference within pairs (Student's t)."
+        "95 % from and to: the confidence interval of the mean difference within pairs (Student's t)."
             .to_owned(),
     );
     vec![table]
@@ -52,7 +52,7 @@ fn advise_more_pairs(load: &LoadComparison, row: &MeasureComparison) -> Option<S
     };
     let (name, of) = (row.measure.name(), load.load.frames_per_second);
     Some(format!(
-        "{of}: if the {name} differs as measured, about {pairs} pairs would show it (--pairs {pairs})."
+        "{of}: if the {name} really differs as much as measured, about {pairs} pairs would show it (--pairs {pairs})."
     ))
 }
 

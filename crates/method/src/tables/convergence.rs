@@ -48,7 +48,7 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
         let trials = if count == 1 { "trial" } else { "trials" };
         table.notes.push(if is_affected {
             format!(
-                "Slowest stream of {count} {trials}: {min} to {max} ms, {mean} ms on average. The loss of \
+                "Slowest stream of each trial ({count} {trials}): {min} to {max} ms, {mean} ms on average. The loss of \
                 connectivity of a trial has two bounds; these are the upper bounds."
             )
         } else {

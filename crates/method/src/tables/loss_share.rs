@@ -6,7 +6,7 @@ use crate::loss_share::LossShareResult;
 pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> {
     let mut table = ResultTable::new(
         "loss-share",
-        format!("Runs of {} frames with loss", result.frames_per_run),
+        format!("Runs with loss ({} frames per run)", result.frames_per_run),
         &[
             "Load [frames/s]",
             "Runs",
@@ -35,7 +35,7 @@ pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> 
     let highest = result.highest_lossless_frames_per_second.iter();
     table.notes.extend(highest.map(|rate| format!("No run at {rate} or a lower rate lost a frame.")));
     table.notes.push(
-        "From and to: the 95 % confidence interval of the share (Wilson). Runs that the rig could not \
+        "95 % from and to: the confidence interval of the share (Wilson). Runs that the rig could not \
         sustain do not count."
             .to_owned(),
     );

@@ -31,7 +31,7 @@ fn add_shortfall_notes(mut table: ResultTable, shortfalls: &[String]) -> ResultT
     if !shortfalls.is_empty() {
         table.title += ", not conformant";
         table.notes.push(format!(
-            "This is not a result of RFC 2544, which requires more: {}.",
+            "This result does not conform to RFC 2544, which requires more: {}.",
             shortfalls.join("; ")
         ));
     }
@@ -77,7 +77,9 @@ fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
         ]);
     }
     if !table.rows.is_empty() {
-        table.notes.push("Mbit/s count frames with FCS, without preamble and gap.".to_owned());
+        table
+            .notes
+            .push("Mbit/s: counted over frames with FCS, without preamble and inter-frame gap.".to_owned());
     }
     table
 }

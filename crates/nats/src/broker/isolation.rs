@@ -175,7 +175,7 @@ impl DedicatedServerUser {
         if !program.is_world_executable() {
             let shown = program.shown.display();
             return Err(format!(
-                "not every user may start {shown}; run `chmod o+x` on it and on its directory, \
+                "other users may not start {shown}; run `chmod o+x` on it and on its directory, \
                  or name another program with --server"
             ));
         }

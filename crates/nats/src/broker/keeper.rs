@@ -62,7 +62,9 @@ impl NatsServerSupervisor {
                     ServerUser::Own(_) => "files that every user can read",
                     ServerUser::Starter(_) => "this user's files",
                 };
-                self.report_server_failure(&format!("nats-server can read {readable}: {missing}"));
+                self.report_server_failure(&format!(
+                    "nats-server can read {readable}; missing protection: {missing}"
+                ));
             }
             Err(error) => return ignore_closed_channel(ready.send(Err(error))),
         }

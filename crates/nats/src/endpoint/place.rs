@@ -101,7 +101,7 @@ impl EndpointState {
         *count = count.saturating_add(1);
         // True for 1, 10, 100 and so on. `count` is at least 1, so it has a logarithm.
         if 10_u64.checked_pow(count.ilog10()) == Some(*count) {
-            let text = format!("{subject}: {why} (refused or dropped message number {count} of that node)");
+            let text = format!("{subject}: {why} (refused or dropped messages of that node so far: {count})");
             self.troubles.add_failure(Error::NotPermitted(text));
         }
     }

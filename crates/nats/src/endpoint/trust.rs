@@ -69,11 +69,15 @@ impl NodeLetterGate {
             return Ok(());
         }
         if message.length > MAX_HELLO_BYTES {
-            return Err(LetterRefusal::TooMuch("the hello is too long"));
+            return Err(LetterRefusal::TooMuch("the hello message is too long"));
         }
         let from = subject::publishing_node(&message.subject).ok_or(MISSING_SENDER_REFUSAL)?;
         let is_allowed = self.hellos.try_take_hello(from, monotonic_ns());
-        if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("the node sends too many hellos")) }
+        if is_allowed {
+            Ok(())
+        } else {
+            Err(LetterRefusal::TooMuch("the node sends too many hello messages"))
+        }
     }
 
     /// Checks that the message comes from the node that its subject names, is new, and is sealed for this controller.

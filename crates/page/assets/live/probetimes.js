@@ -18,8 +18,8 @@ const DRAWINGS = [
   { title: "Round trip", names: ["p50", "p99"], text: nanoseconds, of: [time("round_trip", "p50_ns"), time("round_trip", "p99_ns")], says: "Median and 99th percentile of each run" },
   { title: "One-way delay", names: ["there", "back"], text: nanoseconds, of: [time("delay_there", "p50_ns"), time("delay_back", "p50_ns")], says: "Median of each run; the table has the bounds" },
   { title: "Loss by direction", names: ["there", "back"], text: percent, of: [(found) => lossOf(found, "there"), (found) => lossOf(found, "back")], says: "Share of the packets sent in that direction that were lost, in each run" },
-  { title: "Without an answer", names: ["lost"], text: percent, of: [unansweredOf], says: "Share of the sent probes that were lost there or back, or refused" },
-  { title: "Capacity", names: ["rate", "low", "high"], text: bits, of: [rate("bits_per_s"), rate("low"), rate("high")], says: "Rate of the narrowest link on the way there, in bits of frames, and its range" },
+  { title: "Without an answer", names: ["lost"], text: percent, of: [unansweredOf], says: "Share of the sent probes that were refused, or lost on the way there or back" },
+  { title: "Capacity", names: ["rate", "low", "high"], text: bits, of: [rate("bits_per_s"), rate("low"), rate("high")], says: "Rate of the narrowest link on the way to the target, in bits of frames, and its range" },
 ];
 
 const ns = (of, figure) => (found) => (found[of] ? nanoseconds(found[of][figure]) : null);

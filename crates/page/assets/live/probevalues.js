@@ -170,10 +170,10 @@ const MEANINGS = {
   send: "From row to column: probes that were sent. No host answers them.",
   capacity: "From row to column: the rate of the narrowest link, in bits of frames, and its range.",
   ping: "From row to column and back: median round trip, and the share of probes that were lost.",
-  there: "From row to column: median one-way delay with its bound, and the share of probes lost on that way.",
-  back: "From column back to row: median one-way delay of the answers with its bound, and the share lost on that way.",
-  lost_there: "From row to column: the share of the sent probes that were lost on that way.",
-  lost_back: "From column back to row: the share of the answers that were lost on that way.",
+  there: "From row to column: median one-way delay with its bound, and the share of probes lost in this direction.",
+  back: "From column back to row: median one-way delay of the answers with its bound, and the share lost in this direction.",
+  lost_there: "From row to column: the share of the sent probes that were lost in this direction.",
+  lost_back: "From column back to row: the share of the answers that were lost in this direction.",
   round: "From row to column and back: median round trip, and the share of probes without an answer.",
 };
 

@@ -14,7 +14,7 @@ const CAUSES = {
   gone: "the interface is gone",
   down: "the interface was down",
   "too-long": "longer than the interface can send",
-  memory: "the kernel had no memory",
+  memory: "the kernel had no free memory",
   driver: "driver refused: slow receiver on link",
   full: "the transmit ring was full",
   "no-room": "no room for the trailer",

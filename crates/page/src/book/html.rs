@@ -116,7 +116,11 @@ fn add_matches(body: &mut Markup, pages: &[BookPage], words: &str) {
         body.close_element("ul").close_element("section");
     }
     if shown.len() < found.len() {
-        body.add_element("p", &[], "Only the first of these lines are listed; search for more words.");
+        body.add_element(
+            "p",
+            &[],
+            "The list has only the first of these lines; add words to narrow the search.",
+        );
     }
 }
 

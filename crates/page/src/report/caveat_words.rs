@@ -6,7 +6,7 @@ use packetrig_stats::caveat::CaveatKind;
 pub(super) const fn describe_caveat(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => {
-            "The machine or the link is too slow for the plan: the device got less than it should have got."
+            "The machine or the link is too slow for the plan: the device received less traffic than planned."
         }
         CaveatKind::LeaseEnded => "The controller did not renew the lease, so the sender stopped by itself.",
         CaveatKind::SentLate => {
@@ -27,12 +27,12 @@ pub(super) const fn describe_caveat(kind: CaveatKind) -> &'static str {
              compared."
         }
         CaveatKind::Clock => {
-            "The clocks of two nodes could not be compared well: latency has a larger error."
+            "The clocks of two nodes could not be compared well: latency is unknown or less exact."
         }
         CaveatKind::CaptureIncomplete => "The disk was full or too slow for the capture.",
         CaveatKind::Interrupted => "The plan was not sent to its end.",
         CaveatKind::StoppedListening => {
-            "Frames needed longer than the receivers waited: late frames may have counted as lost."
+            "Frames were in flight longer than the receivers waited: late frames may have counted as lost."
         }
         CaveatKind::NotQuiet => "The interface may send or change frames by itself.",
         CaveatKind::NearLimit => {
@@ -74,10 +74,10 @@ pub(super) const fn describe_caveat_remedy(kind: CaveatKind) -> &'static str {
         CaveatKind::Recording => "Copy the file to a place where no program writes to it.",
         CaveatKind::NoSendTime => "Send frames with at least 16 bytes of payload.",
         CaveatKind::Clock => "Synchronise the clocks of the nodes.",
-        CaveatKind::CaptureIncomplete => "Use a faster disk, a filter, or shorter packets.",
+        CaveatKind::CaptureIncomplete => "Use a faster disk, a filter, or a smaller packet_size.",
         CaveatKind::Interrupted => "Let the run end by itself, or plan a shorter run.",
         CaveatKind::StoppedListening => "Wait longer for late frames (--drain).",
-        CaveatKind::NotQuiet => "Check the cable; switch the setting off; see packetrig doctor.",
+        CaveatKind::NotQuiet => "Check the cable; switch off the named setting; see packetrig doctor.",
         CaveatKind::NearLimit => "Lower the rate, or use a faster back end.",
         CaveatKind::NothingMeasured => {
             "Check cables and device; check that the plan has streams with metrics and a receiver."

@@ -223,7 +223,7 @@ fn write_caveats(part: &mut Markup, trials: &[MethodJournalEntry]) {
         "p",
         &[],
         "A trial that the rig could not sustain proves nothing about the device: \
-        the trial was repeated, or the bound that it gave is marked as set by the rig.",
+        the trial was repeated, or the limit that it gave is marked as a limit of the rig.",
     );
     part.open_element("ul", &[]);
     for (text, numbers) in found.iter().take(MAX_CAVEATS) {

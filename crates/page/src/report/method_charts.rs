@@ -129,7 +129,7 @@ fn write_search_chart(page: &mut Markup, group: &TrialGroup<'_>, goals: &[Accept
     let count = group.trials.len() as f64;
     let mut chart = Chart::new(
         format!(
-            "Trials of the search, {}, with the highest load that passed and the lowest that failed after each",
+            "Trials of the search, {}, with the highest passing and the lowest failing load after each trial",
             group.name
         ),
         // The axis is half a trial longer than needed, so that the last mark is not on the edge of the plot.
@@ -391,7 +391,7 @@ fn write_loss_share_chart(page: &mut Markup, result: &LossShareResult) {
                     y: share * 100.0,
                     shape,
                     text: format!(
-                        "{} of {} runs at {} lost frames",
+                        "{} of {} runs lost frames at {}",
                         rate.runs_with_loss, rate.runs, rate.frames_per_second
                     ),
                 })

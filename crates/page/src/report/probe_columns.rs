@@ -67,7 +67,7 @@ fn bound_value(row: &ProbeRow<'_>, of: fn(&ProbeFindings) -> Option<ProbeTimes>)
 
 /// All columns, in their order.
 pub(super) const PROBE_PAGE_COLUMNS: &[ProbeColumn] = &[
-    probe_column(word_column("line"), |row| Some(Text(line_name(row.line)))),
+    probe_column(word_column("pair"), |row| Some(Text(line_name(row.line)))),
     probe_column(word_column("result"), |row| Some(Verdict(sign_of(row.result), row.result.to_string()))),
     probe_column(prose_column("outcome"), |row| Some(Text(row.describe_outcome()))),
     probe_column(number_column("sent", "probes"), |row| Some(Count(row.found?.counts.sent))),

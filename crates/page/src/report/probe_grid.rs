@@ -227,8 +227,8 @@ fn describe_cells(method: &str) -> &'static str {
              marks a pair that is not in the plan."
         }
         _ => {
-            "From row to column: median one-way delay with its bound, and the share of probes lost on that \
-             way. A dash marks a pair that is not in the plan."
+            "From row to column: median one-way delay with its bound, and the share of probes lost in this \
+             direction. A dash marks a pair that is not in the plan."
         }
     }
 }

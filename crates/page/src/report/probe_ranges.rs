@@ -70,7 +70,7 @@ impl RangePicture {
     fn write_range_picture(&self, page: &mut Markup) {
         page.open_element("figure", &[]).add_element("h4", &[], self.title);
         if !self.ranges.is_empty() {
-            let description = format!("{} of {} lines, from min to max", self.title, self.ranges.len());
+            let description = format!("{} of {} pairs, from min to max", self.title, self.ranges.len());
             page.append(&draw_ranges(&description, &self.ranges));
         }
         page.open_element("figcaption", &[]);
@@ -92,12 +92,12 @@ impl RangePicture {
         let drawn = self.total - self.without_place;
         if self.ranges.len() < drawn {
             let total = quantity::format_count(self.total as u64);
-            notes.push(format!("Only the {} slowest of {total} lines are drawn.", self.ranges.len()));
+            notes.push(format!("Only the {} slowest of {total} pairs are drawn.", self.ranges.len()));
         }
         if self.without_place > 0 {
-            let lines = quantity::format_count_with_unit(self.without_place as u64, "line");
+            let pairs = quantity::format_count_with_unit(self.without_place as u64, "pair");
             notes.push(format!(
-                "Not drawn: {lines} with a time at or below zero, which a logarithmic axis cannot show, or \
+                "Not drawn: {pairs} with a time at or below zero, which a logarithmic axis cannot show, or \
                 with times out of order."
             ));
         }

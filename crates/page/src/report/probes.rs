@@ -21,7 +21,7 @@ pub(super) fn write_probes_section(page: &mut Markup, probes: &ProbesReport) {
     page.open_element("div", &[("class", "wide-box")]).add_element(
         "h3",
         &[("class", "after-figures")],
-        "All lines",
+        "All pairs",
     );
     write_list(page, probes);
     page.close_element("div");
@@ -31,16 +31,16 @@ pub(super) fn write_probes_section(page: &mut Markup, probes: &ProbesReport) {
 /// Describes in one sentence which probes the plan requests.
 fn describe_request(probes: &ProbesReport) -> String {
     let (most, what, pause) = match probes.method.as_str() {
-        "send" => ("", "train", "one each"),
+        "send" => ("", "train", "one every"),
         // A measurement of the capacity ends as soon as the pairs agree, so the plan has only their largest number.
         "capacity" => ("at most ", "packet pair", "with pauses of at least"),
-        _ => ("", "probe", "one each"),
+        _ => ("", "probe", "one every"),
     };
     format!(
         "Method {}: {most}{} for each of {}, {pause} {}, frames of {}.",
         probes.method,
         quantity::format_count_with_unit(probes.count.into(), what),
-        quantity::format_count_with_unit(probes.lines.len() as u64, "line"),
+        quantity::format_count_with_unit(probes.lines.len() as u64, "pair"),
         quantity::format_time(probes.interval),
         quantity::format_bytes(probes.size.into())
     )
@@ -93,16 +93,16 @@ fn build_slowest_figure(probes: &ProbesReport) -> NamedFigure {
     // Lines with fewer than 100 answers have no p99, and do not take part.
     let slowest = timed.max_by_key(|(p99, _)| *p99);
     NamedFigure {
-        name: "round trip p99, slowest line",
+        name: "round trip p99, slowest pair",
         text: slowest.map(|(p99, _)| quantity::format_delay(p99)),
         value: None,
-        addition: slowest.map_or_else(String::new, |(_, line)| format!("line {}", line_name(line))),
+        addition: slowest.map_or_else(String::new, |(_, line)| format!("pair {}", line_name(line))),
     }
 }
 
 fn build_lines_figure(probes: &ProbesReport) -> NamedFigure {
     let missing = probes.lines.iter().filter(|line| line.found.is_none()).count();
-    let figure = NamedFigure::new("lines", quantity::format_count(probes.lines.len() as u64));
+    let figure = NamedFigure::new("pairs", quantity::format_count(probes.lines.len() as u64));
     if missing > 0 {
         figure.with_addition(format!("{} missing", quantity::format_count(missing as u64)))
     } else {
@@ -180,16 +180,16 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     page.open_element("p", &[("class", "muted")])
         .add_text("A dash means that a value was not measured or is not known. ");
     page.add_text(
-        "Loss is the share of sent probes that were lost there or back, or refused. All lines are in ",
+        "Loss is the share of sent probes that were refused, or lost on the way there or back. All pairs are in ",
     );
     page.add_element("a", &[("href", "probes.csv")], "probes.csv").add_text(".").close_element("p");
-    let mut label = "All lines".to_owned();
+    let mut label = "All pairs".to_owned();
     if count > MAX_ROWS {
         // The list is sorted only if some lines are left out: a complete list keeps the order of the plan.
         rows.sort_by_key(|row| Reverse(row.worst_first_sort_key()));
         rows.truncate(MAX_WORST_ROWS);
-        label = format!("The {MAX_WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));
-        let order = "first lines without a result, then lines that failed, then unknown ones; among equals, \
+        label = format!("The {MAX_WORST_ROWS} worst of {} pairs", quantity::format_count(count as u64));
+        let order = "first pairs without a result, then pairs that failed, then pairs with an unknown result; among equals, \
                      those with the largest loss, then the slowest";
         page.add_element("p", &[("class", "notice")], &format!("{label}: {order}."));
     }

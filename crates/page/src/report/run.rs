@@ -25,7 +25,7 @@ const RUN_FILES: [(&str, &str); 11] = [
     ("receivers.csv", "one row for each stream at each receiving port"),
     ("series.csv", "frames and bytes of each second"),
     ("quality.csv", "loss and latency of each second"),
-    ("outages.csv", "when frames were missing"),
+    ("outages.csv", "one row for each outage: consecutive lost frames"),
     ("ports.csv", "one row for each port"),
     ("csv-metadata.json", "type, unit and meaning of each column of the tables"),
     ("junit.xml", "the verdict for build servers"),

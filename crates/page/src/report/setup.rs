@@ -162,7 +162,7 @@ fn build_port_row(port: &PortReport) -> Vec<TableCell> {
 fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
     if limits.is_empty() {
         let text = "Not calibrated: no limit of this rig is known for the drivers and back ends of these ports. \
-            packetrig test calibrate measures them.";
+            packetrig test calibrate measures the limits.";
         page.add_element("p", &[("class", "absent")], text);
         return;
     }
@@ -170,7 +170,7 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
         word_column("back end"),
         word_column("driver"),
         number_column("frame size", "B"),
-        number_column("highest rate without own loss", "frames/s"),
+        number_column("highest rate without loss by the rig", "frames/s"),
         number_column("latency of the rig itself", ""),
         number_column("send error p99", ""),
         number_column("one clock reading", ""),

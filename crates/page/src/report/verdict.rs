@@ -39,7 +39,7 @@ const fn describe_verdict_meaning(verdict: &RunVerdict) -> &'static str {
             "At least one criterion is not met, even in the best case of the measurement's uncertainty."
         }
         RunVerdict::Inconclusive(_) => {
-            "The measurement does not decide: its uncertainty is larger than the distance to a limit, or a part is missing."
+            "The measurement does not decide: its uncertainty is larger than the distance to a limit, or some values are missing."
         }
     }
 }

@@ -146,7 +146,8 @@ impl Stream {
             }
         };
         // With a rate of 0, no frame after the first would ever be due.
-        let rate = rate.ok_or_else(|| self.flow_field_problem("rate", "the rate rounds to zero"))?;
+        let rate =
+            rate.ok_or_else(|| self.flow_field_problem("rate", "the rate is too low: it rounds to zero"))?;
         self.check_frame_gap(rate, link).map_err(|message| self.flow_field_problem("duration", message))?;
         let shape = match self.duration.amount {
             StreamAmount::Continuous => SendPattern::Endless,

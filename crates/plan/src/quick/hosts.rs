@@ -168,7 +168,7 @@ fn check_next_hop(from: &DeviceAddress, to: &DeviceAddress, flag: &str) -> Resul
             Err(format!("{flag} {gateway} is not in the network of the {name} ({network})"))
         }
         (None, false) => Err(format!(
-            "{other} is not in the network of the {name} ({network}); name the router with {flag}"
+            "{other} is not in the network of the {name} ({network}); give the router's address with {flag}"
         )),
         _ => Ok(()),
     }
@@ -278,7 +278,7 @@ mod tests {
             (plain, host("10.0.1.2", ""), false, false, "10.0.1.2 is not in the network of the sender"),
             (host("10.0.0.2", "10.0.9.1"), none, false, false, "--gateway 10.0.9.1 is not in the network"),
             (routed, host("10.0.0.3", ""), false, false, "no frame would go to the router of --gateway"),
-            (routed, host("10.0.1.2", ""), true, false, "name the router with --rx-gateway"),
+            (routed, host("10.0.1.2", ""), true, false, "give the router's address with --rx-gateway"),
             (plain, host("10.0.0.2", ""), false, false, "the same address 10.0.0.2"),
             (host("fd00::2", "10.0.0.1"), none, false, true, "10.0.0.1 is an IPv4 address"),
             (routed, none, false, true, "10.0.0.2 is an IPv4 address"),

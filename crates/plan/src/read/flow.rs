@@ -102,7 +102,7 @@ fn read_flow<'a>(
         (FlowEndpoints::Pairs(pairs), FlowOrigin::File(source)) => match pairs.as_slice() {
             [pair] => streams.push(shared.make_replay_stream(item, pair, source, known)?),
             _ => end_item?.add_item_error(
-                "a replay needs one sending and one receiving interface, and no opposite direction",
+                "a replay needs exactly one sending and one receiving interface, and `bidirectional` must be false",
             ),
         },
         (FlowEndpoints::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
@@ -353,7 +353,7 @@ fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wa
         Some(TagForm::Short) => refuse(
             TagForm::Full,
             "have room for the short test tag only, which distinguishes 4096 streams; this stream \
-            comes after them",
+            has a higher number",
         ),
         None => refuse(
             TagForm::Short,

@@ -67,7 +67,7 @@ fn select_part_values(header: &PacketHeader, part: FlowShare) -> Result<PacketHe
         let pattern = pattern.every_nth(part.index, part.of).ok_or_else(|| {
             format!(
                 "the {} values of `{}.{}` cannot be divided among {} pairs of interfaces; make `count` a \
-                    multiple of the number of pairs, or smaller",
+                    multiple of the number of pairs, or at most 65536",
                 pattern.period(),
                 header.kind().name(),
                 field.name,

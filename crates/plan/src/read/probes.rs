@@ -200,7 +200,7 @@ fn check_probe_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
         item.add_item_error("`interval` must not be zero");
     }
     if plan.train > 1 && !matches!(plan.method, PlannedProbeMethod::Send | PlannedProbeMethod::Capacity) {
-        item.add_item_error("only the methods `send` and `capacity` have trains");
+        item.add_item_error("only the methods `send` and `capacity` can have a `train` above 1");
     }
     if plan.method == PlannedProbeMethod::Capacity {
         check_capacity(item, plan);
@@ -221,7 +221,7 @@ fn check_probe_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     });
     if ends.into_iter().any(|port| !plan.addresses.contains_key(&port)) {
         item.add_item_error(
-            "a port that is probed, or probes the reflector of a port, needs its IP address in `addresses`",
+            "a port that receives probes, or sends them to another port's reflector, needs its IP address in `addresses`",
         );
     }
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();

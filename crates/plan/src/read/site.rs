@@ -89,7 +89,9 @@ fn parse_fleet_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
             });
         };
         if !is_port_label(label) {
-            return Err(InvalidLocationReason::in_fleet(format!("`{label}` is not a label: {LABEL_FORMAT}")));
+            return Err(InvalidLocationReason::in_fleet(format!(
+                "`{label}` is not a valid label; write {LABEL_FORMAT}"
+            )));
         }
         return Ok(PortPlace {
             site: PortHost::Any(label.to_owned()),

@@ -45,7 +45,9 @@ fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
     }
     // OTG's minimum of `bps`. The larger units start above it.
     if bits.is_some_and(|bits| bits < 672) {
-        item.add_item_error("the lowest bit rate is 672 bit/s: one smallest frame per second");
+        item.add_item_error(
+            "the bit rate must be at least 672 bit/s: one frame of the minimum size per second",
+        );
         return None;
     }
     bits.map(|bits| Rate::Bits(BitRate::new(bits)))

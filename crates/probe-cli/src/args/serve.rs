@@ -65,7 +65,7 @@ impl FromStr for UserGrant {
         let (user, priority) = text.split_once(':').unwrap_or((text, "0"));
         let user = user
             .parse()
-            .map_err(|_| format!("`{user}` is not the number of a user; `id -u NAME` shows it"))?;
+            .map_err(|_| format!("`{user}` is not a user ID; `id -u NAME` prints the ID of a user"))?;
         let priority = priority.parse().ok().filter(|priority| *priority <= MAX_PRIORITY);
         let priority = priority
             .ok_or_else(|| format!("the priority of `{text}` is not a number from 0 to {MAX_PRIORITY}"))?;

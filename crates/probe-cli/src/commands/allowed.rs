@@ -24,7 +24,7 @@ pub(super) fn show_limits(arguments: &AllowedArgs, output: &mut CommandOutput) -
         }))?;
     } else {
         output.write_text(format!(
-            "{}: {} probes/s in bursts of {}, {}, {} probes in all\n",
+            "{}: at most {} probes/s in bursts of {}, {}, {} probes in all\n",
             arguments.target,
             format_count(limits.probes_per_s),
             format_count(limits.burst.into()),

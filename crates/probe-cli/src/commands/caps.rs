@@ -35,7 +35,10 @@ pub(super) fn show_capabilities(
     for (location, found) in &interfaces {
         output.write_line(location);
         output.write_text(format_mechanism_table(found));
-        output.write_line(format_args!("  clock of the device: {}", device_clock_or_none(location)));
+        output.write_line(format_args!(
+            "  hardware clock of the interface: {}",
+            device_clock_or_none(location)
+        ));
     }
     output.write_text(format_machine_limits(&machine));
     Ok(CommandExit::Ok)

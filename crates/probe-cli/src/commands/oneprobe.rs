@@ -86,8 +86,8 @@ fn outcome_line(outcome: &OneprobeOutcome) -> String {
             let lost = lost.iter().filter(|(_, segments)| *segments > 0);
             let mut parts: Vec<_> = lost.map(|(way, segments)| format!("{segments} lost {way}")).collect();
             let is_overtaken = forward == ForwardOutcome::Both(ArrivalOrder::Changed);
-            parts.extend(is_overtaken.then(|| "overtaken forward".to_owned()));
-            parts.extend((reverse.order == ArrivalOrder::Changed).then(|| "overtaken reverse".to_owned()));
+            parts.extend(is_overtaken.then(|| "reordered forward".to_owned()));
+            parts.extend((reverse.order == ArrivalOrder::Changed).then(|| "reordered reverse".to_owned()));
             parts.extend(outcome.round_trip_ns.map(|ns| format!("time={}", Nanos::new(ns))));
             parts.join(", ")
         }
@@ -173,7 +173,7 @@ fn report_text(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Opt
 
 fn direction_text(name: &str, way: DirectionCounts) -> String {
     format!(
-        "{name}: {} of {} segments lost ({}), {} of {} pairs overtaken ({})",
+        "{name}: {} of {} segments lost ({}), {} of {} pairs reordered ({})",
         format_count(way.lost),
         format_count(way.sent),
         format_percent(way.lost, way.sent),

@@ -103,7 +103,7 @@ fn serve_metrics_if_requested(
 
 fn metrics_text([interface, mechanism]: &[String; 2], elapsed: Nanos, status: &ServiceStatus) -> String {
     let mut text = MetricsText::with_prefix("packetrig_probe_serve_");
-    text.write_metric("info", "The interface and how packets are released on time.", |samples| {
+    text.write_metric("info", "The interface and the mechanism that releases packets on time.", |samples| {
         samples.add_sample(&[("interface", interface), ("mechanism", mechanism)], 1_u64);
     });
     text.write_value("elapsed_seconds", "Time since the service started.", elapsed.as_secs_f64());
@@ -167,7 +167,7 @@ fn print_start_message(
     service: &ReleaseService,
 ) {
     print_remark(format_args!(
-        "probe serve: listening on {} for packets through {} by mechanism {} ({}); hand over packets at \
+        "probe serve: listening on {} for packets to send through {} by mechanism {} ({}); hand over packets at \
             least {} before they are due",
         socket.display(),
         arguments.interface,

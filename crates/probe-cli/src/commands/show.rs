@@ -36,7 +36,7 @@ pub(super) fn format_times_line(name: &str, times: &SeriesTimes) -> String {
     let bound = packetrig_units::Nanos::new(times.bound_ns);
     let jitter = times.jitter_ns.map(|ns| format!(", jitter {}", packetrig_units::Nanos::new(ns)));
     format!(
-        "{name} min/p50/p95/p99/max {values}, mdev {mdev}{}, each \u{b1}{bound} at most, {} samples\n",
+        "{name} min/p50/p95/p99/max {values}, mdev {mdev}{}, error of each at most \u{b1}{bound}, {} samples\n",
         jitter.unwrap_or_default(),
         format_count(times.samples),
     )

@@ -130,7 +130,7 @@ impl SessionFindings {
     /// Appends the findings to the text about the series, and returns it.
     fn append_findings_to(&self, mut text: String) -> String {
         let Self { counts, directions, relation, both } = self;
-        text += &times_line_or_empty("  round trip without the reflector's time", both.path.as_ref());
+        text += &times_line_or_empty("  round trip without the time in the reflector", both.path.as_ref());
         for (name, DirectionDelays { delay, variation }) in
             [("forward", &both.there), ("reverse", &both.back)]
         {
@@ -160,8 +160,8 @@ impl SessionFindings {
             // Every probe was answered, so no packet was lost in either direction.
             _ if counts.lost == 0 && counts.refused == 0 => text += "  lost: forward 0, reverse 0\n",
             _ => {
-                text += "  loss of each direction is unknown: the reflector's numbers are always equal to \
-                    those of the probes, so the reflector may not count its reflections\n";
+                text += "  loss of each direction is unknown: the reflector's sequence numbers always \
+                    equal those of the probes, so perhaps it does not count its reflections\n";
             }
         }
         let invalid = directions.invalid.total();

@@ -111,9 +111,9 @@ impl ReleaseWorker {
         if options.stamps && place.stamps.tx_hardware && mechanism != ReleaseMechanism::Live {
             match CardStamping::enable_on(&place.netns, &place.link.name) {
                 Ok(card) => worker.card = Some(card),
-                Err(error) => worker
-                    .remarks
-                    .push(format!("no hardware timestamps of sent probes; the kernel's are used: {error}")),
+                Err(error) => worker.remarks.push(format!(
+                    "no hardware timestamps of sent probes; kernel timestamps are used: {error}"
+                )),
             }
         }
         Ok(worker)

@@ -152,8 +152,9 @@ impl ClientAdmission<'_> {
         let WaitingConnection { stream, peer, rights } = waiting;
         if !self.shared.has_room_for(peer.user) {
             let most = self.shared.max_clients_of_user(peer.user);
-            let text =
-                format!("{most} programs of this user are connected; try again when one of them has ended");
+            let text = format!(
+                "{most} programs of this user are connected, which is the limit; try again when one has ended"
+            );
             return self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
         }
         let id = self.shared.new_client_id();

@@ -172,7 +172,7 @@ impl ClientSession<'_> {
             self.client.send_message(&ServiceMessage::Listening { id });
         } else {
             self.client.lock_state().filter = None;
-            let text = "the service cannot listen at the interface; check that it is up and has an address"
+            let text = "the service cannot listen at the interface; check that the interface is up and has an address"
                 .to_owned();
             let code = ProtocolErrorCode::CannotListen;
             self.client.send_message(&ServiceMessage::Error { id, code, closes: false, text, place: None });

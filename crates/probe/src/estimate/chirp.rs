@@ -18,7 +18,7 @@ use crate::{PlannedProbe, ProbeKind};
 
 const TOO_FAST_TEXT: &str = "saw the delay grow from their first probe on: even their lowest rate is above the available rate; try --method pathload";
 const TOO_SLOW_TEXT: &str =
-    "saw no delay that grew up to their last probe: the available rate is above their highest rate";
+    "saw no delay that was still growing at their last probe: the available rate is above their highest rate";
 
 #[derive(Clone, Debug)]
 pub struct ChirpEstimator {

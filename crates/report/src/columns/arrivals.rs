@@ -64,7 +64,7 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
     ReceiverColumn::new("lost", Frames, "Expected frames that did not arrive here.", |row| {
         loss_cell(row, |loss| Some(loss.lost))
     }),
-    ReceiverColumn::new("bursts", Number, "Runs of consecutive lost frames.", |row| {
+    ReceiverColumn::new("bursts", Number, "Number of loss bursts (consecutive lost frames).", |row| {
         loss_cell(row, |loss| loss.bursts)
     }),
     ReceiverColumn::new("duplicates", Frames, "Copies of frames that had arrived before.", |row| {

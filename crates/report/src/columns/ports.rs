@@ -124,7 +124,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new(
         "clock_bound_ns",
         Nanoseconds,
-        "Error of the conversion of arrival stamps to the monotonic clock.",
+        "Largest error of the conversion of arrival stamps to the monotonic clock.",
         |row| Some(row.clock_bound.into()),
     ),
     PortColumn::new("rx_protocol", Frames, "Frames of protocols that emulated devices answer.", |row| {

@@ -58,7 +58,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new("missing", Text, "Reason why there is no result; absent if there is one.", |row| {
         row.missing.as_ref().map(CellValue::from)
     }),
-    ProbeColumn::new("ended_early", Text, "Why the line ended before its last probe.", |row| {
+    ProbeColumn::new("ended_early", Text, "Why the probes of this pair ended early.", |row| {
         row.found.as_ref()?.end.describe_end().as_ref().map(CellValue::from)
     }),
     ProbeColumn::new("planned", Frames, "Probes that the plan asks for.", |row| {
@@ -73,45 +73,48 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "lost_there",
         Frames,
-        "Probes lost on the way there; absent if that is not known.",
+        "Probes lost on the way to the target; absent if not known.",
         |row| count_cell(row, |found| found.lost_there),
     ),
-    ProbeColumn::new(
-        "lost_back",
-        Frames,
-        "Answers lost on the way back; absent if that is not known.",
-        |row| count_cell(row, |found| found.lost_back),
-    ),
+    ProbeColumn::new("lost_back", Frames, "Answers lost on the way back; absent if not known.", |row| {
+        count_cell(row, |found| found.lost_back)
+    }),
     ProbeColumn::new("clocks", Text, "How the clocks of both ends were related.", |row| {
         serialised_variant_name(row.found.as_ref()?.clocks?)
     }),
-    ProbeColumn::new("delay_there_p50_ns", SignedNanoseconds, "Median one-way delay there.", |row| {
+    ProbeColumn::new("delay_there_p50_ns", SignedNanoseconds, "Median one-way delay to the target.", |row| {
         time_cell(row, |found| found.delay_there, |times| Some(times.p50_ns))
     }),
     ProbeColumn::new(
         "delay_there_p99_ns",
         SignedNanoseconds,
-        "99th percentile of the one-way delay there; absent if there are fewer than 100 values.",
+        "99th percentile of the one-way delay to the target; absent if there are fewer than 100 values.",
         |row| time_cell(row, |found| found.delay_there, |times| times.p99_ns),
     ),
     ProbeColumn::new(
         "delay_there_bound_ns",
         Nanoseconds,
-        "Largest error of the one-way delay there.",
+        "Largest error of the one-way delay to the target.",
         |row| bound_cell(row, |found| found.delay_there),
     ),
-    ProbeColumn::new("delay_back_p50_ns", SignedNanoseconds, "Median one-way delay back.", |row| {
-        time_cell(row, |found| found.delay_back, |times| Some(times.p50_ns))
-    }),
+    ProbeColumn::new(
+        "delay_back_p50_ns",
+        SignedNanoseconds,
+        "Median one-way delay from the target.",
+        |row| time_cell(row, |found| found.delay_back, |times| Some(times.p50_ns)),
+    ),
     ProbeColumn::new(
         "delay_back_p99_ns",
         SignedNanoseconds,
-        "99th percentile of the one-way delay back; absent if there are fewer than 100 values.",
+        "99th percentile of the one-way delay from the target; absent if there are fewer than 100 values.",
         |row| time_cell(row, |found| found.delay_back, |times| times.p99_ns),
     ),
-    ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "Largest error of the one-way delay back.", |row| {
-        bound_cell(row, |found| found.delay_back)
-    }),
+    ProbeColumn::new(
+        "delay_back_bound_ns",
+        Nanoseconds,
+        "Largest error of the one-way delay from the target.",
+        |row| bound_cell(row, |found| found.delay_back),
+    ),
     ProbeColumn::new("round_trip_p50_ns", SignedNanoseconds, "Median round trip.", |row| {
         time_cell(row, |found| found.round_trip, |times| Some(times.p50_ns))
     }),
@@ -127,7 +130,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "capacity_bits_per_s",
         BitsPerSecond,
-        "Rate of the narrowest link on the way there, in bits of frames.",
+        "Rate of the narrowest link on the way to the target, in bits of frames.",
         |row| count_cell(row, |found| found.capacity_rate().map(|rate| rate.bits_per_s)),
     ),
     ProbeColumn::new("capacity_low_bits_per_s", BitsPerSecond, "Lower bound of the capacity.", |row| {

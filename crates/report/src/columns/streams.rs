@@ -82,7 +82,7 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "rate_error_ppm",
         PartsPerMillion,
-        "Mean frame rate compared with the schedule; above zero is too fast.",
+        "Deviation of the mean frame rate from the schedule; above zero is too fast.",
         |row| row.sent.as_ref()?.rate_error_ppm.map(CellValue::Signed),
     )
     .on_terminal(Sending, 70, "rate error", 2),
@@ -138,7 +138,7 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "lost",
         Frames,
-        "Expected frames that did not arrive: `expected` less `unique`, over all receivers.",
+        "Expected frames that did not arrive: `expected` minus `unique`, over all receivers.",
         |row| loss_cell(row, |loss| loss.lost),
     )
     .on_page(20, "lost")
@@ -149,7 +149,7 @@ const STREAM_COLUMNS: &[Column] = &[
     })
     .on_page(30, "loss")
     .on_terminal(Counts, 40, "loss", 10),
-    Column::new("longest_burst", Frames, "The longest run of consecutive lost frames.", |row| {
+    Column::new("longest_burst", Frames, "Length of the longest loss burst (consecutive lost frames).", |row| {
         row.loss?.longest_burst.map(CellValue::Count)
     })
     .on_terminal(Counts, 60, "longest burst", 2),
@@ -252,7 +252,7 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "jitter_pdv_p999_ns",
         Nanoseconds,
-        "Packet delay variation (RFC 5481): p99.9 of the latency less its minimum.",
+        "Packet delay variation (RFC 5481): p99.9 of the latency minus its minimum.",
         |row| jitter_cell(row, |jitter| jitter.pdv_p999),
     )
     .on_terminal(Latency, 110, "PDV p99.9", 7),
@@ -285,7 +285,7 @@ const STREAM_COLUMNS: &[Column] = &[
     .on_terminal(Latency, 130, "clock error", 5)
     .with_prefix("± ")
     .hidden_when_unknown(),
-    Column::new("bursts", Number, "Runs of consecutive lost frames.", |row| {
+    Column::new("bursts", Number, "Number of loss bursts (consecutive lost frames).", |row| {
         row.loss?.bursts.map(CellValue::Count)
     })
     .on_terminal(Counts, 50, "bursts", 4),

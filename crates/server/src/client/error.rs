@@ -22,7 +22,7 @@ pub enum ClientError {
     )]
     NotTls { address: String, authority: String },
     #[error(
-        "the answer from {address} is not that of a packetrig server; if the server uses HTTPS, write \
+        "the answer from {address} is not a valid answer of a packetrig server; if the server uses HTTPS, write \
          https://{authority}"
     )]
     NotHttp { address: String, authority: String },

@@ -50,7 +50,7 @@ impl RateChange {
             }
             _ => {
                 return Err(ViewRefusal::Invalid(
-                    "the body must have one of `rate` and `percent`".to_owned(),
+                    "the body must have exactly one of `rate` and `percent`".to_owned(),
                 ));
             }
         };

@@ -105,7 +105,7 @@ impl AccessRules {
         };
         let local = match (&self.local_users, peer.key) {
             (Some(_), PeerKey::User(user)) => {
-                format!(", run as the server's user, or start the server with --allow-user {user}")
+                format!(", run the client as the server's user, or start the server with --allow-user {user}")
             }
             _ => String::new(),
         };

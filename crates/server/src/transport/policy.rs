@@ -104,7 +104,7 @@ impl RequestPolicy {
                 cause: RejectionCause::Host,
                 status: StatusCode::MISDIRECTED_REQUEST,
                 message: "the request is for another host: call this server by its address or as localhost, \
-                          send the token, or start it with --host-name NAME"
+                          send the token, or start the server with --host-name NAME"
                     .to_owned(),
             }),
         }

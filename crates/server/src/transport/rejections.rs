@@ -83,19 +83,19 @@ impl RejectionCause {
     pub const fn text(self) -> &'static str {
         match self {
             Self::Token => "without the token",
-            Self::Host => "for a foreign host name",
+            Self::Host => "for an unknown host name",
             Self::Origin => "from web pages of other origins",
             Self::ContentType => "with a wrong content type",
             Self::LongHead => "with a request head that is too long",
             Self::Handshake => "without a complete TLS handshake",
             Self::Head => "without a request in time",
-            Self::SlowBody => "with too slow a body",
+            Self::SlowBody => "with a body that arrived too slowly",
             Self::SlowReader => "that read the response too slowly",
-            Self::Memory => "because request memory was full",
+            Self::Memory => "because the memory for requests was full",
             Self::TooManyRefusals => "after too many refused requests",
             Self::PeerLimit => "beyond the connection limit of one client",
-            Self::AllTaken => "while all connections were taken",
-            Self::MadeRoom => "closed while idle to make room for others",
+            Self::AllTaken => "while all connections were in use",
+            Self::MadeRoom => "closed while idle to make room for new connections",
             Self::Idle => "closed after being idle",
         }
     }

@@ -57,7 +57,7 @@ impl NodeCaptures {
     /// A message about refused pieces, if there are any.
     pub(super) fn describe_refused_capture_pieces(&self) -> Option<String> {
         let pieces = self.refused;
-        let why = format!("more than {MAX_FILES} captures, or more than {MAX_BYTES} bytes of one");
+        let why = format!("more than {MAX_FILES} captures, or a capture of more than {MAX_BYTES} bytes");
         (pieces > 0).then(|| format!("{}: pieces of captures that were refused: {pieces} ({why})", self.node))
     }
 

@@ -65,7 +65,7 @@ impl NodeJournal {
         };
         if value.name.len() > MAX_CAPTURE_NAME_BYTES {
             return Err(Error::Value(format!(
-                "the name {} is longer than {MAX_CAPTURE_NAME_BYTES} bytes",
+                "the capture name {} is longer than {MAX_CAPTURE_NAME_BYTES} bytes",
                 value.name
             )));
         }

@@ -59,7 +59,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     let keeps_groups =
         user.is_some_and(|user| threads.iter().any(|thread| !has_only_groups_of(thread, &user)));
     let call = if keeps_groups { "setgroups and setresgid" } else { "capset" };
-    Err(Error::from_call(call, "every thread of this process", rustix::io::Errno::PERM))
+    Err(Error::from_call(call, "a thread of this process", rustix::io::Errno::PERM))
 }
 
 /// Closes the request after every thread has dropped its rights, and waits for handlers that still run. When this
@@ -72,7 +72,7 @@ fn end_handlers() -> Result<(), Error> {
         }
         std::thread::sleep(SIGNAL_ROUND_PAUSE);
     }
-    Err(Error::from_call("giving up rights", "every thread of this process", rustix::io::Errno::TIMEDOUT))
+    Err(Error::from_call("giving up rights", "a thread of this process", rustix::io::Errno::TIMEDOUT))
 }
 
 fn has_dropped_rights(thread: &ThreadStatus, kept: ProcessCapabilities, user: Option<&ProcessUser>) -> bool {

@@ -64,7 +64,7 @@ pub(super) fn killed_collectors_text(ledger: &CollectLedger, sinks: &[SinkStored
         losses_of_killed_collectors(ledger, sinks)
     {
         let missing = missing.map_or_else(
-            || "the number of missing records is unknown, because no count of the exporter continues the earlier ones".to_owned(),
+            || "the number of missing records is unknown, because the exporter sent no count that continues its earlier counts".to_owned(),
             |missing| format!("{} {unit} are missing, according to the exporter's own counts", format_count(missing)),
         );
         let stored = format_count(stored_records);
@@ -187,7 +187,7 @@ const fn list_sink_counters(kept: &SinkRecordCounts) -> [(&'static str, &'static
         ("offered", "offered", kept.offered),
         ("stored", "stored", kept.stored),
         ("lost", "lost", kept.lost),
-        ("queue_dropped", "lost because the queue was full (part of lost)", kept.queue_dropped),
+        ("queue_dropped", "lost because the queue was full (included in lost)", kept.queue_dropped),
         ("waiting", "waiting", kept.waiting),
     ]
 }

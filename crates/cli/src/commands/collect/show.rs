@@ -286,7 +286,7 @@ fn exporter_remarks(ledger: &ExporterLedger) -> String {
     }
     if *untold > 0 {
         remarks.push(format!(
-            "up to {} records (NetFlow v9: export packets) could not be decoded for lack of their template",
+            "up to {} records (NetFlow v9: export packets) could not be decoded, because their template is missing",
             format_count(*untold)
         ));
     }
@@ -340,7 +340,7 @@ fn balance_text(balance: &TotalBalance) -> String {
     let mut rows = vec![("arrived at the meters".to_owned(), balance.arrived)];
     rows.extend(balance.losses.iter().map(|loss| (format!("- {}", loss.place), loss.packets)));
     if balance.newer > 0 {
-        rows.push(("+ newer than the meters' ledgers".to_owned(), balance.newer));
+        rows.push(("+ not yet counted in the meters' ledgers".to_owned(), balance.newer));
     }
     rows.push(("stored".to_owned(), balance.stored));
     // Without arrivals, all shares are zero.

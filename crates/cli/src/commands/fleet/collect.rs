@@ -69,7 +69,7 @@ pub(crate) fn collect_unfinished_runs(
     }
     for UncollectedResult { node, run, segments, .. } in left {
         output.write_line(format_args!(
-            "Result segments of run {run} that node {node} has not sent yet: {segments}. Repeat this command."
+            "Result segments of run {run} that node {node} has not sent yet: {segments}. Repeat this command to collect them."
         ));
     }
     for text in troubles.iter().chain(&failed) {

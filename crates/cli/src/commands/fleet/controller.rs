@@ -114,7 +114,7 @@ fn announce_presence(place: &FleetPlace, controller: &str) -> Option<ControllerP
         print_warning(
             "fleet",
             format_args!(
-                "cannot announce this command to other controllers: {error}; if it is killed, those on this \
+                "cannot announce this command to other controllers: {error}; if this command is killed, controllers on this \
                 machine wait up to 15 s for its nodes"
             ),
         );

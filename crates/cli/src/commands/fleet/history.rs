@@ -156,7 +156,7 @@ fn describe_event(event: &NodeEvent) -> String {
         NodeEvent::Joined => "joined the fleet".to_owned(),
         NodeEvent::Removed => "was removed from the fleet".to_owned(),
         NodeEvent::Started { version } => format!("agent started, packetrig {version}"),
-        NodeEvent::VersionChanged { from, to } => format!("packetrig was changed from {from} to {to}"),
+        NodeEvent::VersionChanged { from, to } => format!("packetrig version changed from {from} to {to}"),
         NodeEvent::PortsChanged { from, to } => format!("ports changed from `{from}` to `{to}`"),
         NodeEvent::ClockChanged { from, to } => format!("clock changed from {from} to {to}"),
         NodeEvent::Lost => "lost: silent for 10 s".to_owned(),

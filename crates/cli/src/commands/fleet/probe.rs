@@ -62,7 +62,7 @@ const fn capacity_schedule(probes: &CapacityProbes) -> ProbingSchedule {
 }
 
 fn not_on_fleet_error() -> Error {
-    let why = "available and oneprobe cannot be measured from a fleet yet; run `packetrig probe` on the node instead";
+    let why = "the methods `available` and `oneprobe` do not work on a fleet yet; run `packetrig probe` on the node instead";
     Error::Usage(why.to_owned())
 }
 

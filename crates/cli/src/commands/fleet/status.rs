@@ -39,7 +39,7 @@ pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) ->
     let age = presence.age();
     if age > MAX_PRESENCE_FILE_AGE {
         print_remark(format_args!(
-            "`fleet up` has not updated this list for {} s, so it is old; `fleet status --wait` listens to the nodes now",
+            "`fleet up` has not updated this list for {} s, so it is old; use `fleet status --wait` to listen to the nodes now",
             age.as_u64() / 1_000_000_000
         ));
     }
@@ -180,7 +180,7 @@ fn disk_warning(row: &MemberRow) -> Option<String> {
     let free = row.hello.disk_free;
     (free < RESERVED_DISK_BYTES).then(|| {
         format!(
-            "  {}: only {} of its disk is free; below {}, the node records no captures and no values per second\n",
+            "  {}: only {} of its disk is free; below {}, the node records no captures and no per-second values\n",
             row.node,
             numbers::format_scaled(free as f64, "B"),
             numbers::format_scaled(RESERVED_DISK_BYTES as f64, "B"),

@@ -168,7 +168,7 @@ fn change_kinds_line(answer: &GroupComparison) -> String {
         .iter()
         .map(|(kind, count)| format!("{} {}", format_count(*count), change_kind_name(*kind)));
     let counts: Vec<_> = counts.collect();
-    let of_whom = if answer.has_other_groups { " among the largest of both sides" } else { "" };
+    let of_whom = if answer.has_other_groups { " among the largest groups of both sides" } else { "" };
     match &counts[..] {
         [] => "nothing has changed".to_owned(),
         counts => format!("groups: {}{of_whom}", counts.join(", ")),

@@ -118,7 +118,7 @@ fn stats_text(files: usize, totals: &FlowTotals) -> String {
         .map(|(number, one)| totals_row(protocols::protocol_name(*number), one, sum.bytes));
     text += "\n";
     text += &format_table(&["protocol", "records", "flows", "packets", "IP bytes", "share"], protocols);
-    let header = format!("flows that began within {}", Nanos::new(totals.bucket_ns));
+    let header = format!("flows by start, in steps of {}", Nanos::new(totals.bucket_ns));
     let timeline = totals.timeline.iter().map(|(at, one)| totals_row(utc_time_text(*at), one, sum.bytes));
     text += "\n";
     text += &format_table(&[&header, "records", "flows", "packets", "IP bytes", "share"], timeline);

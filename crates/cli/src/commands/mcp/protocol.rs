@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 const SUPPORTED_MCP_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 /// Instructions that the assistant gets before its first call.
 const ASSISTANT_INSTRUCTIONS: &str = "packetrig tests networks: it sends frames from interfaces of a test rig and accounts for every one of them. \
-    Check a plan with check_plan before open_run. Frames leave only through start_streams. A verdict INCONCLUSIVE means that the rig \
-    could not tell; read the report's reasons. `packetrig docs` prints the manual.";
+    Check a plan with check_plan before open_run. Only start_streams sends frames. A verdict INCONCLUSIVE means that the rig \
+    could not decide between PASS and FAIL; read the report's reasons. `packetrig docs` prints the manual.";
 
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;

@@ -153,7 +153,7 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
     },
     McpTool {
         name: "start_method",
-        description: "Starts a test method (RFC 2544, MLRsearch, bisect, ...): the body of POST /api/v1/methods as the manual's page test-methods describes it.",
+        description: "Starts a test method (RFC 2544, MLRsearch, bisect, ...). `method` is the body of POST /api/v1/methods; see page test-methods of the manual.",
         parameters: &[required_parameter(
             "method",
             ParameterKind::Document,

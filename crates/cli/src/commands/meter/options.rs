@@ -80,7 +80,9 @@ fn record_origin_mark_of_group(arguments: &Arguments) -> Result<Option<RecordOri
         MeterFormat::Ipfix => {}
         MeterFormat::Sim if has_peers => {}
         MeterFormat::Sim => {
-            return refused("with --format sim needs --peer: without it, each meter would send every packet");
+            return refused(
+                "with --format sim needs --peer: without it, each meter would report every packet",
+            );
         }
         MeterFormat::V9 | MeterFormat::V5 => {
             return refused(
@@ -90,7 +92,7 @@ fn record_origin_mark_of_group(arguments: &Arguments) -> Result<Option<RecordOri
     }
     if arguments.stores.is_any_given() {
         return refused(
-            "cannot be combined with --kafka or --clickhouse: each meter would store every packet; let `packetrig collect` store them",
+            "cannot be combined with --kafka or --clickhouse: each meter would store the same records; let `packetrig collect` store them",
         );
     }
     if arguments.alerts.alerts.is_some() {

@@ -81,7 +81,7 @@ fn group_text(group: &GroupReport) -> String {
         [format!("meter {}", peer.meter), state.to_owned(), format_count(peer.packets)]
     });
     text.push_str(&format_table(
-        &["group", "", "packets of its copy"],
+        &["group", "", "packets of its copy of the link"],
         [own].into_iter().chain(peers).map(Vec::from),
     ));
     if group.is_blind {

@@ -317,7 +317,7 @@ pub(super) fn print_dry_run(
     output.write_line(describe_cost(options)?);
     // The answers of a real device decide which trials follow; here an example device answers.
     let orders = options.rehearse_trials(&options.half_load_device()?)?;
-    output.write_line("With a steady device that carries half of the highest load:");
+    output.write_line("Trials with an example device that carries half of the highest load:");
     output.write_text(format_result_table(&tabulate_plan(options, &orders), None));
     Ok(())
 }

@@ -53,9 +53,9 @@ pub(super) fn format_accounts(
     text.push_str(&format_table(&header, rows));
     if let Some(recording) = accounts.recording {
         let rows = [
-            ("taken for the file", recording.frames),
+            ("read from the rings", recording.frames),
             ("dropped: ring full", recording.ring_dropped),
-            ("dropped: queue to the disk full", recording.queue_dropped),
+            ("dropped: disk queue full", recording.queue_dropped),
             ("dropped: disk", recording.disk_lost),
         ];
         let rows = rows.into_iter().map(|(what, frames)| vec![what.to_owned(), format_count(frames)]);

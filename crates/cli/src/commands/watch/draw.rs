@@ -104,7 +104,7 @@ pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Them
         let text = if state.link == ServerConnection::Connecting {
             "Connecting …"
         } else {
-            "The server has sent no configuration. Send one over its API, or load one on its page (/ui/)."
+            "The server has no configuration yet. Send one over its API, or load one on its page (/ui/)."
         };
         return draw_line(frame, rows.take_top_rows(1), Line::from(text));
     };

@@ -208,8 +208,8 @@ impl<I: ResultReceiver, R: RecordStore> RunReadingState<I, R> {
         let told = match self.incoming.discard_runs(runs) {
             Ok(0) => return,
             Ok(segments) => format!(
-                "the message server's store for results was nearly full: segments of runs that no controller reads \
-                 were removed from it (number: {segments}); their nodes still have them"
+                "the message server's store for results was nearly full, so results that no controller reads were \
+                 removed from it (segments: {segments}); the nodes still have these results"
             ),
             Err(error) => format!(
                 "the message server's store for results is nearly full, and segments of runs that no controller \

@@ -89,7 +89,7 @@ fn node_over_quota_is_reported_once() {
     let again = segments.iter().chain(&segments);
     let told: Vec<StoredPart> = again.map(|segment| stored(&mut shelf, segment)).collect();
     let doubts: Vec<&String> = told.iter().flat_map(|part| &part.contents.doubts).collect();
-    assert!(matches!(&doubts[..], [only] if only.starts_with("a: limit reached")), "{doubts:?}");
+    assert!(matches!(&doubts[..], [only] if only.starts_with("a: result quota used up")), "{doubts:?}");
     assert!(told.iter().all(|part| part.contents.result.is_none() && part.mark.below == 1));
 }
 

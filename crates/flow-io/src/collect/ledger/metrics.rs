@@ -42,12 +42,16 @@ impl CollectLedger {
             text.write_metric("wire_packets_total", "Packets that arrived at the meters.", |samples| {
                 samples.add_sample(&[], balance.arrived);
             });
-            text.write_metric("wire_lost_packets", "Packets in no received record, by place.", |samples| {
-                balance
-                    .losses
-                    .iter()
-                    .for_each(|loss| samples.add_sample(&[("place", loss.place)], loss.packets));
-            });
+            text.write_metric(
+                "wire_lost_packets",
+                "Packets without a received record, by their place on the path.",
+                |samples| {
+                    balance
+                        .losses
+                        .iter()
+                        .for_each(|loss| samples.add_sample(&[("place", loss.place)], loss.packets));
+                },
+            );
         }
         text.into_text()
     }
@@ -172,7 +176,7 @@ impl CollectLedger {
         }
         text.write_metric(
             "group_meter_lacking_packets",
-            "Packets of a group that a meter did not see or report.",
+            "Packets of a group's link that this meter did not see or report.",
             |samples| {
                 for group in &self.groups {
                     for meter in group.counts.meters.keys() {

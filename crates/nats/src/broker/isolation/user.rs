@@ -108,7 +108,7 @@ fn is_server_user(uid: u32) -> bool {
 
 fn foreign_owner_error(directory: &Path, owner: u32, user: &ProcessUser) -> io::Error {
     let text = format!(
-        "the directory belongs to user {owner}, as which nats-server ran when root started it; \
+        "the directory belongs to user {owner}, because root started nats-server earlier; \
         start as root again, or let root run `chown -R {user} {}`",
         directory.display()
     );

@@ -238,7 +238,7 @@ fn unknown_probe_value_is_dash_not_zero() {
 fn columns_without_values_are_omitted() {
     let only_counts = report("ping", vec![line("a", "b", Some(answered()))]);
     let expected = [
-        "line",
+        "pair",
         "result",
         "outcome",
         "sent probes",
@@ -252,7 +252,7 @@ fn columns_without_values_are_omitted() {
     ];
     assert_eq!(list_headings(&only_counts), expected);
     let sent_only = report("send", vec![line("a", "b", Some(answered()))]);
-    let expected = ["line", "result", "outcome", "sent probes", "mechanism", "from", "to", "target"];
+    let expected = ["pair", "result", "outcome", "sent probes", "mechanism", "from", "to", "target"];
     assert_eq!(list_headings(&sent_only), expected);
     let reordered = ProbeFindings { counts: ProbeCounts { reordered: 1, ..answered().counts }, ..answered() };
     let headings = list_headings(&report("ping", vec![line("a", "b", Some(reordered))]));
@@ -340,7 +340,7 @@ fn very_large_mesh_lists_only_worst_lines() {
     let cells = cells_of(&page, "probes-table");
     assert_eq!(cells.len(), 201);
     assert_eq!(cells[1][0], line_name(&probes.lines[777]), "a line without a result comes first");
-    assert!(page.contains("The 200 worst of 1~560 lines") && page.contains("href=\"probes.csv\""));
+    assert!(page.contains("The 200 worst of 1~560 pairs") && page.contains("href=\"probes.csv\""));
     assert!(page.len() < 600_000, "{} bytes", page.len());
 }
 
@@ -351,7 +351,7 @@ fn negative_time_is_counted_but_not_drawn() {
     let figure =
         page.split("<h4>One-way delay there</h4>").nth(1).unwrap().split("</figure>").next().unwrap();
     assert_eq!(figure.matches("class=\"range-median\"").count(), 3, "{figure}");
-    assert!(figure.contains("Not drawn: 1 line with a time at or below zero"), "{figure}");
+    assert!(figure.contains("Not drawn: 1 pair with a time at or below zero"), "{figure}");
 }
 
 #[test]

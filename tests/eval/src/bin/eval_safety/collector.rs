@@ -57,7 +57,7 @@ impl Scene {
         let memory = format!("{MEMORY_MIB}MiB");
         let flags = ["collect", "--json", "--quiet", "--listen", "udp://127.0.0.1:0", "--memory", &memory];
         let mut running = Running::start(&[&flags[..], more].concat(), "");
-        running.await_remark("holds at most");
+        running.await_remark("uses at most");
         let said = running.remarks();
         let place = said.split("listening at udp://").nth(1).and_then(|rest| rest.lines().next());
         let to = place.context("where it listens")?.parse()?;

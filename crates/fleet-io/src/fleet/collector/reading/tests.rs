@@ -271,6 +271,6 @@ fn full_fabric_discards_only_runs_without_reader() {
     bench.look();
     assert_eq!(bench.asked().discarded, ["ended-elsewhere", "left-unfinished"].map(run).into());
     let told = format!("{:?}", bench.reading.take_events());
-    assert!(told.contains("their nodes still have them"), "{told}");
+    assert!(told.contains("the nodes still have these results"), "{told}");
     assert_eq!(bench.take(), ["known", "never-begun", "own"].map(run).into());
 }
