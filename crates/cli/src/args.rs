@@ -136,7 +136,7 @@ pub(crate) enum RigCommand {
     Merge(MergeArgs),
     /// Forward between two interfaces and copy both directions to a mirror or a file
     Tap(Box<TapArgs>),
-    /// Receive flow records (IPFIX, NetFlow, SIM), store them and count what was lost
+    /// Receive flow records (IPFIX, NetFlow, SIM) and sFlow samples, store them and count losses
     Collect(Box<CollectArgs>),
     /// Meter flows at interfaces or from capture files and export flow records
     Meter(Box<MeterArgs>),

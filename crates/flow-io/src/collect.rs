@@ -154,11 +154,11 @@ impl<O: CollectedRecordReceiver + 'static> RunningCollector<O> {
     pub fn start_listening(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
         // Records carry times since 1970, so the start time of this process must count from 1970, too.
         let grouped = GroupRecordJoiner::new(options.groups, clock::wall_clock_ns());
-        Self::start_with_groups(options, outlet, grouped)
+        Self::start_with_stored_flows(options, outlet, grouped)
     }
 
     /// Like [`Self::start_listening`], but begins with the group flows that a previous process has stored.
-    pub fn start_with_groups(
+    pub fn start_with_stored_flows(
         options: &CollectOptions,
         outlet: O,
         grouped: GroupRecordJoiner,

@@ -78,14 +78,14 @@ impl GroupWriter {
     }
 
     /// Writes row groups and finishes files. After a failure, either of the two is skipped until its retry is due.
-    pub(super) fn write_due_row_groups(&mut self) -> Result<(), Error> {
+    pub(super) fn write_due_groups_and_finish_files(&mut self) -> Result<(), Error> {
         let may_write = self.group_retry.is_due(self.now);
         let may_finish = self.finish_retry.is_due(self.now);
         self.write_groups_and_finish_files(may_write, may_finish)
     }
 
     /// Tries to write all row groups and to finish files, even if a retry is not due yet. Returns the first failure.
-    pub(super) fn write_all_row_groups(&mut self) -> Result<(), Error> {
+    pub(super) fn write_all_groups_and_finish_files(&mut self) -> Result<(), Error> {
         self.write_groups_and_finish_files(true, true)
     }
 

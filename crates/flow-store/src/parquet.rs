@@ -168,9 +168,9 @@ impl ParquetSink {
     }
 
     /// Makes room on the disk for the waiting row groups, and writes them unless their retry is not due yet.
-    fn write_due_row_groups(&mut self) -> Result<(), Error> {
+    fn write_due_groups_and_finish_files(&mut self) -> Result<(), Error> {
         let has_room = self.make_disk_room();
-        self.writer.write_due_row_groups().and(has_room)
+        self.writer.write_due_groups_and_finish_files().and(has_room)
     }
 
     /// Removes old files, so that the waiting row groups fit within the retention limits.
@@ -236,7 +236,7 @@ impl RecordSink for ParquetSink {
             self.rows.push(ExporterRow { record: record.clone(), source });
             if self.rows.len() >= self.options.group_rows {
                 done = self.make_all_row_groups().and(done);
-                done = self.write_due_row_groups().and(done);
+                done = self.write_due_groups_and_finish_files().and(done);
             }
         }
         // A time that is already set stays, so it is the time of the oldest row.
@@ -256,7 +256,7 @@ impl RecordSink for ParquetSink {
         if self.ledgers.len() < MAX_LEDGERS {
             return Ok(());
         }
-        self.make_ledger_row_groups().and_then(|()| self.write_due_row_groups())
+        self.make_ledger_row_groups().and_then(|()| self.write_due_groups_and_finish_files())
     }
 
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
@@ -279,13 +279,13 @@ impl RecordSink for ParquetSink {
             // record of another hour.
             done = self.make_all_row_groups();
         }
-        self.write_due_row_groups().and(done)
+        self.write_due_groups_and_finish_files().and(done)
     }
 
     fn flush_records(&mut self) -> Result<(), Error> {
         let ended = self.end_all_files();
         let has_room = self.make_disk_room();
-        self.writer.write_all_row_groups().and(ended).and(has_room)
+        self.writer.write_all_groups_and_finish_files().and(ended).and(has_room)
     }
 
     fn close_sink(&mut self) -> (SinkRecordCounts, Result<(), Error>) {

@@ -2,8 +2,11 @@
 //! policy for a full disk.
 //!
 //! ```text
-//!  DIR/log-00001.pcapng, log-00002.pcapng …   the files          DIR/index.jsonl   what is in each, what was removed
-//!  Recorder --Part--> Keeper: index, retention, disk-full policy        check(): index, files and a tap against each other
+//!  DIR/log-00001.pcapng, log-00002.pcapng …   the files
+//!  DIR/index.jsonl                            the contents of each file, and the removed files
+//!
+//!  CaptureRecorder --RecordedFileFacts--> LogKeeper   updates the index, removes old files, reacts to a full disk
+//!  check_log                                          compares the index with the files, and both with a tap
 //! ```
 //! The recorder that all captures use writes the files; this module adds them to the index and removes old files. If a
 //! log was killed, the next log in the directory repairs the last file: it cuts the file to whole records, counts its

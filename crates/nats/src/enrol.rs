@@ -59,7 +59,7 @@ pub enum Error {
     Refused(String),
     /// The authority does not know the node any more, because the operator removed it.
     #[error(
-        "the operator has removed this node from the fleet ({0}); to join again, give a new line with --join"
+        "the operator has removed this node from the fleet ({0}); to join again, give --join a new join line from `packetrig fleet invite`"
     )]
     Removed(String),
     /// The authority cannot admit nodes now.

@@ -24,7 +24,7 @@ pub(crate) enum FleetCommand {
     History(ShowHistory),
     /// Set, remove or show the labels of a node
     Label(LabelNode),
-    /// Print a new invitation line for nodes, or revoke earlier ones
+    /// Print a new join line for nodes, or revoke earlier ones
     Invite(InviteArgs),
     /// Remove a node, and do not admit it again
     Remove(RemoveNodeArgs),
@@ -93,11 +93,11 @@ pub(crate) struct FleetUpArgs {
     // These addresses have no scheme and no path, because nodes connect to the message servers with them unchanged.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = parse_host_and_port)]
     pub(crate) cluster: Vec<String>,
-    /// Number of nodes that may join with the printed invitation line
+    /// Number of nodes that may join with the printed join line
     // A line that leaks admits this many strangers, so the default is 1.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive_number::<u32>)]
     pub(crate) uses: u32,
-    /// How long the invitation line is valid
+    /// How long the join line is valid
     // The line is short-lived: a stranger may find it later in a chat or in a shell history, and the line
     // must not admit the stranger.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_time)]
@@ -156,13 +156,13 @@ pub(crate) struct LabelNode {
 pub(crate) struct InviteArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
-    /// Number of nodes that may join with the printed invitation line
+    /// Number of nodes that may join with the printed join line
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive_number::<u32>)]
     pub(crate) uses: u32,
-    /// How long the invitation line is valid
+    /// How long the join line is valid
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_time)]
     pub(crate) valid: Nanos,
-    /// Revoke all earlier invitation lines, and print none
+    /// Revoke all earlier join lines, and print none
     #[arg(long)]
     pub(crate) revoke: bool,
 }

@@ -65,7 +65,7 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     signal::record_end_signals()?;
     // Stored flows are read before the collector starts: the first records to arrive may be ones that a meter repeats.
     let known = read_stored_group_flows_or_warn(arguments, &mut options);
-    let collecting = RunningCollector::start_with_groups(&options, sinks, known)?;
+    let collecting = RunningCollector::start_with_stored_flows(&options, sinks, known)?;
     print_remark(describe_collector_limits(&options, arguments));
     for bound in collecting.bound_addresses() {
         print_remark(format_args!("collect: listening at {bound}"));

@@ -175,7 +175,8 @@ fn check_arguments(arguments: &ServeArgs) -> Result<(), Error> {
     let has_tls = (!arguments.no_http && !arguments.plain_http) || (!arguments.no_grpc && arguments.grpc_tls);
     if arguments.cert.is_some() && !has_tls {
         return Err(Error::Usage(
-            "--cert and --key have no effect without TLS: serve HTTPS, or add --grpc-tls to gRPC".into(),
+            "--cert and --key have no effect without TLS: drop --plain-http or --no-http, or add --grpc-tls"
+                .into(),
         ));
     }
     Ok(())

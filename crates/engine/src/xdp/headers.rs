@@ -40,7 +40,6 @@ pub struct HeaderListener {
     meter: InterfaceMeter,
     offset: RealtimeOffset,
     stamp: StampKind,
-    interface: u32,
     seen: u64,
     is_up: bool,
     is_narrowed: bool,
@@ -72,7 +71,6 @@ impl HeaderListener {
             meter: InterfaceMeter::start(&netns, link.index)?,
             offset: clock::measure_realtime_offset(),
             stamp: stamp_kind_for(features),
-            interface: link.index,
             seen: 0,
             is_up: link.up,
             is_narrowed: options.filter.is_some(),
@@ -125,11 +123,6 @@ impl HeaderListener {
 
     pub const fn stamp(&self) -> StampKind {
         self.stamp
-    }
-
-    /// Returns the interface's index in the kernel.
-    pub const fn interface(&self) -> u32 {
-        self.interface
     }
 
     /// Returns whether the interface was up when listening began.

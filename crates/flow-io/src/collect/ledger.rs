@@ -174,7 +174,7 @@ impl GroupLedger {
     }
 }
 
-/// Packets that arrived at a meter's interface or were in its file, according to the meter's ledger.
+/// Packets that a meter's interface received or sent, or that were in its file, according to the meter's ledger.
 fn arrived_packets(ledger: &MeterLedger) -> u64 {
     let capture = &ledger.capture;
     // Some drivers count dropped packets as arrived, other drivers do not: the larger number is the complete one.

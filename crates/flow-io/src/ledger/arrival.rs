@@ -36,7 +36,7 @@ impl InterfaceTotals {
     }
 }
 
-/// Result of the comparison with the interfaces' counters.
+/// Result of comparing the meter's own counts of arrived packets with the interfaces' counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ArrivalCheck {
     /// Frames that the interfaces counted.

@@ -41,7 +41,7 @@ impl CounterReadingPair {
 }
 
 impl InterfaceCounts {
-    /// Starts to count, before the first ring is opened.
+    /// Reads the state of the interface, with its counters at the start. Call it before the first ring is opened.
     pub fn start_counting(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
         let mut links = NamespaceLinks::open_in(&netns)?;

@@ -38,8 +38,9 @@ pub struct GroupElection {
     latest_term: GroupTerm,
     /// While active: the span that this member and its predecessors have exported.
     exported: ExportedSpan,
-    /// While standby: the span that the active member has exported. A takeover replays from its end. `None` if no
-    /// advertisement came from a member that exports records as whole as this one's.
+    /// While standby: the span that is known to be exported, by the active member or by this member before it stepped
+    /// down. A takeover replays from its end. `None` if no span is known, or if the active member's records are less
+    /// complete than those of this member.
     mark: Option<ExportedSpan>,
     /// This member takes over at this time at the earliest: before it, the member does not know the
     /// state of the others.

@@ -35,7 +35,8 @@ pub struct TableOptions {
     /// Group, number and interface of the meter if it is one of a group; then records contain the history of
     /// their flows. Needs [biflow](Self::biflow).
     pub group: Option<RecordOriginMark>,
-    /// True if no packet came before the first one, as in a file: flows begin with their first packets.
+    /// True if the source shows the traffic from its beginning, as a file does. Then the first packet of a flow that
+    /// the table sees is the first packet of that flow.
     pub begins_with_all: bool,
 }
 

@@ -256,11 +256,6 @@ impl LogIndex {
         }
     }
 
-    /// Number of lines that could not be written, because the disk stayed full.
-    pub fn unwritten_lines(&self) -> usize {
-        self.unwritten.lines().count()
-    }
-
     pub fn path(&self) -> &Path {
         &self.path
     }

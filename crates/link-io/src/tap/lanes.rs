@@ -128,7 +128,7 @@ impl TapLanes {
         for side in [0, 1] {
             // The driver of the other side sends the frames of this direction.
             let transmitted = self.meters[1 - side].read_counters();
-            directions.push(self.published[side].to_direction(state, side, transmitted));
+            directions.push(self.published[side].direction_account(state, side, transmitted));
         }
         TapAccounts { directions, ..TapAccounts::default() }
     }

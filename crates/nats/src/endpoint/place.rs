@@ -75,7 +75,7 @@ impl EndpointState {
         self.is_controller() && self.name != NodeName::controller()
     }
 
-    pub(super) fn lock_known(&self) -> MutexGuard<'_, BTreeMap<NodeName, u64>> {
+    pub(super) fn lock_incarnations(&self) -> MutexGuard<'_, BTreeMap<NodeName, u64>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,7 +111,7 @@ impl EndpointState {
         if let (Some(from), Some(place)) =
             (subject::publishing_node(&message.subject), sender_incarnation(message))
         {
-            self.lock_known().insert(from, place);
+            self.lock_incarnations().insert(from, place);
             self.known_changed.notify_waiters();
         }
     }
@@ -122,7 +122,7 @@ impl EndpointState {
             let mut changed = pin!(self.known_changed.notified());
             // The notification is enabled before the check, so that a change between check and wait is not missed.
             changed.as_mut().enable();
-            if let Some(place) = self.lock_known().get(node) {
+            if let Some(place) = self.lock_incarnations().get(node) {
                 return *place;
             }
             changed.await;

@@ -72,7 +72,7 @@ impl NatsEndpoint {
     /// Returns the instance of a node. If the node has sent no message yet, asks it on the subject of its letters; the
     /// node answers with an announcement on its own subject.
     fn find_or_query_incarnation(&self, to: &NodeName) -> Result<u64, Error> {
-        if let Some(incarnation) = self.own.lock_known().get(to) {
+        if let Some(incarnation) = self.own.lock_incarnations().get(to) {
             return Ok(*incarnation);
         }
         let own = self.own.clone();

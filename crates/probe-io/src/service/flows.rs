@@ -84,14 +84,14 @@ pub(super) struct SentFlows {
 }
 
 impl SentFlows {
-    fn lock_known(&self) -> MutexGuard<'_, SentFlowTable> {
+    fn lock_flows(&self) -> MutexGuard<'_, SentFlowTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a user may send a packet now: no answer to it could be mistaken for an answer to a
     /// packet of another user.
     pub(super) fn can_attribute_answers(&self, user: u32, ends: &PacketEndpoints, now: MonoTime) -> bool {
-        let known = self.lock_known();
+        let known = self.lock_flows();
         let flow = SentFlow::from(ends);
         let is_open =
             |last: &LastSendRecord| last.sender.user == user || !last.is_within(ANSWER_TIMEOUT, now);
@@ -104,7 +104,7 @@ impl SentFlows {
 
     /// Records the flow of a packet that leaves at `now`, and its mark if it is an ICMP request.
     pub(super) fn record_packet(&self, sender: PacketSender, ends: &PacketEndpoints, now: MonoTime) {
-        let mut known = self.lock_known();
+        let mut known = self.lock_flows();
         known.sent_at = known.sent_at.max(now);
         let flow = SentFlow::from(ends);
         known.record_flow(sender, flow, now);
@@ -123,7 +123,7 @@ impl SentFlows {
         within: Nanos,
         now: MonoTime,
     ) -> Vec<PacketSender> {
-        let known = self.lock_known();
+        let known = self.lock_flows();
         let is_recent = |last: &&LastSendRecord| last.is_within(within.min(ANSWER_TIMEOUT), now);
         let exact = mark.and_then(|mark| known.requests.get(&SentRequest { flow: *flow, mark }));
         if let Some(last) = exact.filter(is_recent) {
@@ -139,7 +139,7 @@ impl SentFlows {
 
     /// Returns whether any packet left less than `within` ago.
     pub(super) fn has_any_packet_left_within(&self, within: Nanos, now: MonoTime) -> bool {
-        let known = self.lock_known();
+        let known = self.lock_flows();
         !known.of_users.is_empty() && now.since(known.sent_at) < within
     }
 }
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(clients(&flows, &echo(1, 100), 12), [10]);
         assert_eq!(clients(&flows, &echo(u16::MAX, 201), 12), [20]);
         assert_eq!(clients(&flows, &echo(0, 200), 12), [0; 0], "of too many the oldest are forgotten");
-        let known = flows.lock_known();
+        let known = flows.lock_flows();
         assert!(
             known.requests.len() <= MAX_FLOWS_PER_USER + 1
                 && known.of_users[&2].requests.len() <= MAX_FLOWS_PER_USER
@@ -311,7 +311,7 @@ mod tests {
             flows.record_packet(sender(10), &echo(n, 200), at(100));
             flows.record_packet(sender(10), &datagram(2_000 + n), at(100));
         }
-        let known = flows.lock_known();
+        let known = flows.lock_flows();
         assert_eq!((known.requests.len(), known.flows.len()), (1_000, 1_001), "one flow has the requests");
     }
 }

@@ -59,14 +59,14 @@ impl TargetPaths {
         Self { interface, permission, known: Mutex::default() }
     }
 
-    fn lock_known(&self) -> MutexGuard<'_, PathCache> {
+    fn lock_paths(&self) -> MutexGuard<'_, PathCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that a target refuses packets of a user; returns `false` if that was already recorded.
     pub(super) fn close_target(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
-        let mut known = self.lock_known();
+        let mut known = self.lock_paths();
         known.reopen_closed_targets(now);
         // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
         // A second refusal for the same user only prolongs the time: it must not be counted twice.
@@ -81,7 +81,7 @@ impl TargetPaths {
     /// Returns whether a target is closed for a user now.
     pub(super) fn is_closed(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
-        let mut known = self.lock_known();
+        let mut known = self.lock_paths();
         known.has_too_many_closed_targets(user, now) || known.is_closed(target.to_canonical(), user, now)
     }
 
@@ -107,7 +107,7 @@ impl TargetPaths {
             return Some(Err(PacketRefusal::NotPermitted));
         }
         let now = now();
-        let known = self.lock_known();
+        let known = self.lock_paths();
         let path = known.paths.get(&user).and_then(|paths| paths.get(&target));
         path.filter(|path| now < path.until).map(|path| path.found.clone())
     }
@@ -126,7 +126,7 @@ impl TargetPaths {
         }
         let found = self.look_up_path(target);
         let holds = if found.is_ok() { PATH_CACHE_TIME } else { FAILURE_CACHE_TIME };
-        self.lock_known().store_path(target, user, CachedPath { found: found.clone(), until: now + holds });
+        self.lock_paths().store_path(target, user, CachedPath { found: found.clone(), until: now + holds });
         found
     }
 
@@ -142,7 +142,7 @@ impl TargetPaths {
     /// Returns whether packets through the interface may have an address as their source.
     pub(super) fn is_own_address(&self, source: IpAddr) -> bool {
         let now = now();
-        let mut known = self.lock_known();
+        let mut known = self.lock_paths();
         // Every packet needs this check, so the addresses that the kernel reports are cached for a short time.
         if now >= known.sources_until {
             let inside = packetrig_plan::PortLocation { namespace: None, ..self.interface.location.clone() };
@@ -235,9 +235,9 @@ mod tests {
         assert!(!paths.is_permitted("::ffff:127.0.0.1".parse().unwrap(), 1), "the same host");
         assert!(paths.close_target(target, 2) && !may(2) && may(9));
         assert!(paths.close_target(target, 3) && !may(9), "three users' packets were refused");
-        paths.lock_known().reopen_closed_targets(now() + CLOSED_TARGET_TIME + Nanos::from_secs(1));
-        assert!(may(1) && may(9) && paths.lock_known().closed.is_empty());
-        let mut known = paths.lock_known();
+        paths.lock_paths().reopen_closed_targets(now() + CLOSED_TARGET_TIME + Nanos::from_secs(1));
+        assert!(may(1) && may(9) && paths.lock_paths().closed.is_empty());
+        let mut known = paths.lock_paths();
         for number in 0..MAX_CLOSED_TARGETS_PER_USER {
             let closed = std::net::Ipv4Addr::from(u32::try_from(number).unwrap());
             known.closed.entry(closed.into()).or_default().insert(4, MonoTime::default());

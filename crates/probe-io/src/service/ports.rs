@@ -120,7 +120,7 @@ impl ClientPorts {
         Self { netns, most_held, known: Mutex::default() }
     }
 
-    fn lock_known(&self) -> MutexGuard<'_, KnownPorts> {
+    fn lock_ports(&self) -> MutexGuard<'_, KnownPorts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,7 +135,7 @@ impl ClientPorts {
     ) -> bool {
         let Some(port) = SourcePort::source_port_of_packet(ends) else { return true };
         let until = due.max(now) + ANSWER_TIMEOUT;
-        let mut known = self.lock_known();
+        let mut known = self.lock_ports();
         known.free_idle_ports(now);
         if let Some(reserved) = known.reserved.get_mut(&port) {
             if reserved.client == client.id {
@@ -168,7 +168,7 @@ impl ClientPorts {
                 drop(known);
                 // The lock is free here, because reading the kernel's tables of sockets takes time.
                 let is_allowed = client.rights.is_trusted || is_port_of_user(port, user);
-                self.lock_known().cache_port_permission(
+                self.lock_ports().cache_port_permission(
                     user,
                     port,
                     CachedPortPermission { is_allowed, until: now + PORT_CACHE_TIME },
@@ -200,12 +200,12 @@ impl ClientPorts {
 
     /// Frees the ports of a client.
     pub(super) fn remove_client(&self, client: ClientId) {
-        self.lock_known().free_ports(|reserved| reserved.client == client);
+        self.lock_ports().free_ports(|reserved| reserved.client == client);
     }
 
     /// Frees ports whose packets can no longer be answered.
     pub(super) fn free_idle_ports(&self, now: MonoTime) {
-        self.lock_known().free_idle_ports(now);
+        self.lock_ports().free_idle_ports(now);
     }
 }
 

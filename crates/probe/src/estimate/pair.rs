@@ -150,7 +150,7 @@ impl PairEstimator {
         })
     }
 
-    fn too_few(&self, have: usize, wanted: usize) -> NoEstimateReason {
+    fn too_few_pairs_reason(&self, have: usize, wanted: usize) -> NoEstimateReason {
         NoEstimateReason::TooFew {
             have,
             wanted,
@@ -348,11 +348,11 @@ impl RateEstimator for PairEstimator {
 
     fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
         let settled = match self.settle.settling_result() {
-            None => return Err(self.too_few(0, 1)),
+            None => return Err(self.too_few_pairs_reason(0, 1)),
             Some(settled) => settled.clone()?,
         };
         if self.samples.len() < MIN_USABLE_PAIRS {
-            return Err(self.too_few(self.samples.len(), MIN_USABLE_PAIRS));
+            return Err(self.too_few_pairs_reason(self.samples.len(), MIN_USABLE_PAIRS));
         }
         match self.pick {
             PairSelection::Mode => self.estimate_by_mode(settled),

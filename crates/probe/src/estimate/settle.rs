@@ -136,11 +136,11 @@ impl TrainSettler {
             self.evaluate_settling_trains();
         // A sender that disturbs most of its own trains would otherwise go on for ever.
         } else if self.sent >= 8 * SETTLING_TRAIN_COUNT {
-            self.result = Some(Err(self.too_few(self.trains.len(), self.discarded)));
+            self.result = Some(Err(self.too_few_trains_reason(self.trains.len(), self.discarded)));
         }
     }
 
-    const fn too_few(&self, have: usize, discarded: DiscardedTrains) -> NoEstimateReason {
+    const fn too_few_trains_reason(&self, have: usize, discarded: DiscardedTrains) -> NoEstimateReason {
         NoEstimateReason::TooFew { have, wanted: SETTLING_TRAIN_COUNT, trains: self.sent, discarded }
     }
 
@@ -149,7 +149,7 @@ impl TrainSettler {
         // Most trains lost one of their first three probes, so too few distances are known.
         if out.len() < 2 {
             let lost = DiscardedTrains { lost: self.trains.len(), ..self.discarded };
-            self.result = Some(Err(self.too_few(0, lost)));
+            self.result = Some(Err(self.too_few_trains_reason(0, lost)));
             return;
         }
         // The part of the train that is tried as steady: its last half, or its last quarter if a large bucket

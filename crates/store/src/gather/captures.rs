@@ -57,8 +57,14 @@ impl NodeCaptures {
     /// A message about refused pieces, if there are any.
     pub(super) fn describe_refused_capture_pieces(&self) -> Option<String> {
         let pieces = self.refused;
-        let why = format!("more than {MAX_FILES} captures, or a capture of more than {MAX_BYTES} bytes");
-        (pieces > 0).then(|| format!("{}: pieces of captures that were refused: {pieces} ({why})", self.node))
+        (pieces > 0).then(|| {
+            let limit = MAX_BYTES >> 40;
+            format!(
+                "{}: its captures are incomplete: it sent more than {MAX_FILES} captures, or a capture of more than \
+                 {limit} TiB (pieces that were refused: {pieces})",
+                self.node
+            )
+        })
     }
 
     /// Writes a piece at its offset. A piece beyond the limits is counted and refused: this is the fault of its

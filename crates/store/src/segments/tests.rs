@@ -481,7 +481,7 @@ fn excess_capture_pieces_raise_doubt_for_node() {
     let gathered = setup.assemble("a").unwrap();
     assert_eq!(gathered.captures.len(), 256);
     assert!(
-        gathered.doubts.iter().any(|doubt| doubt.contains("pieces of captures that were refused: 45 ")),
+        gathered.doubts.iter().any(|doubt| doubt.contains("(pieces that were refused: 45)")),
         "{:?}",
         gathered.doubts
     );

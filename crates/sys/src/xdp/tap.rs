@@ -269,7 +269,7 @@ impl<'a> DirectionMaps<'a> {
         let peer = orders.sides[1 - self.direction];
         let mut index = 0;
         for (number, mirror) in orders.mirrors.iter().enumerate() {
-            let program = self.mirror_program(orders, number, mirror)?;
+            let program = self.load_mirror_program(orders, number, mirror)?;
             self.exits.set_redirect_target(netns, index, mirror.index, Some(&program))?;
             index += 1;
         }
@@ -278,7 +278,7 @@ impl<'a> DirectionMaps<'a> {
         self.peer.set_redirect_target(netns, 0, peer, None)
     }
 
-    fn mirror_program(
+    fn load_mirror_program(
         &self,
         orders: &TapForwardingRules,
         number: usize,

@@ -223,14 +223,14 @@ impl Line {
 
     /// Marks the packets of a record as stored, and returns the totals of those that were not stored before. The record
     /// ends at position `end` and covers `claim`.
-    pub(super) fn store_record(
+    pub(super) fn mark_record_stored(
         &mut self,
         report: &SideReport,
         end: CountTotals,
         claim: CountedPacketSpan,
         clocks: &MeterClocks,
     ) -> CountTotals {
-        let new = self.store_interval(PositionInterval { from: end.minus(claim.totals), to: end });
+        let new = self.mark_interval_stored(PositionInterval { from: end.minus(claim.totals), to: end });
         // The claim decides, because a record without packets may claim earlier packets. Their times are needed: a line
         // without times would be forgotten first.
         if claim.totals.packets > 0 {
@@ -253,12 +253,12 @@ impl Line {
     /// has the totals `claim`.
     pub(super) fn lacks_part_of_interval(&self, report_end: CountTotals, claim: CountTotals) -> bool {
         self.clone()
-            .store_interval(PositionInterval { from: report_end.minus(claim), to: report_end })
+            .mark_interval_stored(PositionInterval { from: report_end.minus(claim), to: report_end })
             .packets
             > 0
     }
 
-    fn store_interval(&mut self, span: PositionInterval) -> CountTotals {
+    fn mark_interval_stored(&mut self, span: PositionInterval) -> CountTotals {
         let (mut new, mut from, mut joined) = (CountTotals::default(), span.from, span);
         let mut apart = Vec::with_capacity(MAX_INTERVALS);
         for old in std::mem::take(&mut self.stored) {
@@ -371,7 +371,7 @@ impl Line {
     /// Adds the content of another line. Its positions are smaller than those of this line by `distance`.
     pub(super) fn join_line(&mut self, other: Self, distance: CountTotals) {
         for PositionInterval { from, to } in other.stored {
-            self.store_interval(PositionInterval { from: from.plus(distance), to: to.plus(distance) });
+            self.mark_interval_stored(PositionInterval { from: from.plus(distance), to: to.plus(distance) });
         }
         let landmarks = other.landmarks.into_iter();
         self.landmarks.extend(

@@ -251,7 +251,7 @@ impl FlowDirectionState {
         line.record_landmarks_and_origin(report, end, clocks);
         let placed = match claim {
             Some(claim) => {
-                let new = line.store_record(report, end.position, claim, clocks).excess_over(among);
+                let new = line.mark_record_stored(report, end.position, claim, clocks).excess_over(among);
                 let stored = Some(line.stored_packets(claim, end));
                 Some(PlacedReport { new, known: claim.totals.packets, stored })
             }
@@ -279,7 +279,7 @@ impl FlowDirectionState {
         let end = line.end_of_places(stored);
         self.remove_lines_within(report, stored.claim.since_ns, clocks);
         line.record_landmarks_and_origin(report, end, clocks);
-        line.store_record(report, end.position, stored.claim, clocks);
+        line.mark_record_stored(report, end.position, stored.claim, clocks);
         self.lines.push(line);
         self.forget_oldest_line();
     }

@@ -108,7 +108,7 @@ impl PublishedTally {
     }
 
     /// Computes the direction's account, with the transmit counters of the other side's driver.
-    pub(super) fn to_direction(
+    pub(super) fn direction_account(
         &self,
         state: &TapState,
         side: usize,
