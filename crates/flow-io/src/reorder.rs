@@ -12,7 +12,7 @@
 use crate::intake::PACKETS_PER_BATCH;
 use packetrig_flow::PacketInfo;
 
-/// Number of packets that at least stay held back while packets are sorted (6 MiB); at most twice as
+/// Number of packets that at least stay held back while packets are sorted (4.25 MiB); at most twice as
 /// many are held back.
 pub(crate) const MIN_REORDER_PACKETS: usize = 1 << 15;
 /// A packet that is later than the one before it by more than this may have a wrong time.

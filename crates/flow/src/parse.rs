@@ -33,6 +33,7 @@ pub use fragments::FragmentCounts;
 
 use crate::packet::ipv4_mapped;
 use crate::{IgnoredReason, PacketInfo};
+use fast::FastParser;
 use fragments::FragmentTable;
 use ip::PacketPart;
 use link::Layer3;
@@ -52,11 +53,13 @@ pub struct ParseOptions {
     /// Key of the hash that spreads kept ports: random per process, so that an attacker cannot choose packets
     /// that all fall into one set.
     pub hash_key: [u64; 2],
+    /// True if packets get the hash of their content, which only meters of a group use.
+    pub hashes_content: bool,
 }
 
 impl Default for ParseOptions {
     fn default() -> Self {
-        Self { depth: 2, fragments: 4096, fragment_ns: 3_000_000_000, hash_key: [0; 2] }
+        Self { depth: 2, fragments: 4096, fragment_ns: 3_000_000_000, hash_key: [0; 2], hashes_content: true }
     }
 }
 
@@ -64,13 +67,15 @@ impl Default for ParseOptions {
 #[derive(Debug)]
 pub struct FrameParser {
     depth: u8,
+    hashes_content: bool,
     fragments: FragmentTable,
 }
 
 impl FrameParser {
     /// Creates a parser. All memory it will ever have is allocated here.
     pub fn new(options: ParseOptions) -> Self {
-        Self { depth: options.depth, fragments: FragmentTable::new(options) }
+        let ParseOptions { depth, hashes_content, .. } = options;
+        Self { depth, hashes_content, fragments: FragmentTable::new(options) }
     }
 
     /// Reads a frame that begins with its Ethernet header and has no FCS. `full_len` is the length of the frame before
@@ -89,7 +94,8 @@ impl FrameParser {
         // A source may state a length below the bytes that it captured; the bytes are the better evidence.
         let arrival = FrameArrival { at_ns, input, frame_bytes: clamp_length(full_len.max(frame.len())) };
         // A failed attempt may leave any value in `packet`; the general path writes all of it again.
-        if fast::try_read_frame(frame, arrival, self.depth > 0, packet) {
+        let fast = FastParser { enters_tunnels: self.depth > 0, hashes_content: self.hashes_content };
+        if fast.try_read_frame(frame, arrival, packet) {
             return Ok(());
         }
         self.read_frame(LinkKind::Ethernet, frame, arrival, packet)
@@ -158,7 +164,10 @@ impl FrameParser {
             Layer3::V4(bytes) => ip::read_ipv4(bytes, packet)?,
             Layer3::V6(bytes) => ip::read_ipv6(bytes, packet)?,
         };
-        packet.content = content::hash_payload(packet.protocol, inside.identification, inside.bytes.bytes);
+        if self.hashes_content {
+            packet.content =
+                content::hash_payload(packet.protocol, inside.identification, inside.bytes.bytes);
+        }
         match inside.part {
             PacketPart::Whole => {
                 transport::read_header(inside.bytes.bytes, packet);

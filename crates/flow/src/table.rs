@@ -114,6 +114,13 @@ impl TableLimits {
         at_ns.saturating_add(self.idle) < hot.last_ns()
     }
 
+    /// Returns whether a packet comes after a long silence of its flow, or is so early that the clock was set back.
+    #[inline]
+    const fn is_far_from_last_packet(&self, hot: &HotSlot, at_ns: u64) -> bool {
+        // One comparison tests both ends: a time more than the idle timeout before the last packet wraps to a large number.
+        at_ns.wrapping_sub(hot.last_ns()).wrapping_add(self.idle) >= self.idle.saturating_add(self.pause)
+    }
+
     /// Returns the reason for the last report of a flow when the table ends.
     fn last_end_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.flow_deadline(hot) {
@@ -391,9 +398,8 @@ impl<H: MemoryHints> FlowTable<H> {
         let hot = &self.hot[slot];
         let at_ns = packet.at_ns;
         // Events that may end the flow or its part are rare, and go through `add_packet_at_boundary`, out of line.
-        let due = at_ns >= hot.last_ns().saturating_add(self.limits.pause)
-            || at_ns.saturating_sub(hot.start) >= self.limits.active
-            || self.limits.is_set_back_for_flow(hot, at_ns);
+        let due = self.limits.is_far_from_last_packet(hot, at_ns)
+            || at_ns.saturating_sub(hot.start) >= self.limits.active;
         let has_lost = self.histories.as_ref().is_some_and(|histories| histories.has_lost_packets(slot));
         if due
             || has_lost

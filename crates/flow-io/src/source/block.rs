@@ -13,7 +13,6 @@ pub(super) struct PacketPosition {
     /// Captured bytes, without FCS.
     pub(super) len: u32,
     pub(super) full_len: u32,
-    pub(super) input: u16,
     /// Payload bytes of each packet on the wire, if the file marks the packet as merged from several; 0 otherwise.
     pub(super) merged: u16,
     /// Kind of the packet's link header.
@@ -32,6 +31,8 @@ impl PacketPosition {
 #[derive(Debug)]
 pub(super) struct PacketBlock {
     pub(super) bytes: Vec<u8>,
+    /// Index of the file that the packets are from.
+    pub(super) input: u16,
     pub(super) places: Vec<Vec<PacketPosition>>,
     pub(super) foreign: UnreadLinkTypePackets,
     /// Time of the capture at the end of this block.
@@ -58,6 +59,7 @@ impl PacketBlock {
         let places = (0..workers).map(|_| Vec::with_capacity(BLOCK_READ_BYTES / 80 / workers)).collect();
         Self {
             bytes: vec![0; BLOCK_READ_BYTES],
+            input: 0,
             places,
             foreign: UnreadLinkTypePackets::default(),
             until_ns: 0,

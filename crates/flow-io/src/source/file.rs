@@ -262,7 +262,7 @@ impl FileSource {
             {
                 return TakeOutcome::Nothing;
             }
-            deliver_packet(*place, place.frame_in_block(&block.bytes), intake);
+            deliver_packet(*place, place.frame_in_block(&block.bytes), block.input, intake);
             let PacketPosition { at_ns, .. } = *place;
             self.clock.add_time(at_ns);
             self.next += 1;
@@ -290,8 +290,8 @@ impl FileSource {
 
 /// Passes a packet to the parser: as one frame, or as the frames of which it consisted on the wire.
 #[inline]
-fn deliver_packet(place: PacketPosition, bytes: &[u8], intake: &mut PacketIntake) {
-    let PacketPosition { at_ns, full_len, input, link, merged, .. } = place;
+fn deliver_packet(place: PacketPosition, bytes: &[u8], input: u16, intake: &mut PacketIntake) {
+    let PacketPosition { at_ns, full_len, link, merged, .. } = place;
     let full_len = full_len as usize;
     if merged > 0 && link == LinkKind::Ethernet {
         let note = MergeMetadata { segment_bytes: merged, transport_at: None };

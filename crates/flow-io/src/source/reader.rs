@@ -134,6 +134,7 @@ impl CaptureReader {
     pub(super) fn fill_block(&mut self, block: &mut PacketBlock) -> Result<bool, Error> {
         while let Some(mut open) = self.open.take() {
             block.clear();
+            block.input = open.input;
             let after = self.fill_block_from(&mut open, block)?;
             if !matches!(after, BlockReadState::More) {
                 for (link_type, packets) in &open.unread {
@@ -219,7 +220,7 @@ impl CaptureReader {
                     let at_ns = self.last_ns;
                     self.clock.add_time(at_ns);
                     if let Some(link) = LinkKind::from_number(record.link_type) {
-                        let place = locate_packet(&record, link, &block.bytes, at_ns, open.input);
+                        let place = locate_packet(&record, link, &block.bytes, at_ns);
                         let worker = worker_index_of_frame(
                             place.frame_in_block(&block.bytes),
                             link,
@@ -334,13 +335,7 @@ fn read_error(path: &Path, source: std::io::Error) -> Error {
 }
 
 /// Locates a record's frame in the bytes that it was decoded from.
-fn locate_packet(
-    record: &CaptureRecord<'_>,
-    link: LinkKind,
-    bytes: &[u8],
-    at_ns: u64,
-    input: u16,
-) -> PacketPosition {
+fn locate_packet(record: &CaptureRecord<'_>, link: LinkKind, bytes: &[u8], at_ns: u64) -> PacketPosition {
     // The FCS is not part of the packet. The snap length may have cut it off, so it is subtracted from the full length.
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
     if record.has_fcs == Some(true) && link == LinkKind::Ethernet && full_len >= ETHERNET_HEADER + FCS {
@@ -355,7 +350,6 @@ fn locate_packet(
         start: clamp_to_u32(start as u64),
         len: clamp_to_u32(len as u64),
         full_len: clamp_to_u32(full_len as u64),
-        input,
         merged: record.merged.unwrap_or(0),
         link,
     }

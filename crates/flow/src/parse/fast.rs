@@ -18,31 +18,131 @@ pub(super) const GTP_PORT: u16 = 2152;
 /// take the general parser.
 const NEEDED_TRANSPORT_BYTES: usize = 14;
 
-/// Reads a frame if the fast path can. Returns false if it cannot; then `packet` may hold any value.
-#[inline]
-pub(super) fn try_read_frame(
-    frame: &[u8],
-    arrival: FrameArrival,
-    tunnels: bool,
-    packet: &mut PacketInfo,
-) -> bool {
-    let Some((head, mut rest)) = frame.split_first_chunk::<14>() else { return false };
-    let mut kind = u16::from_be_bytes([head[12], head[13]]);
-    let mut vlans = [0; 2];
-    for vlan in &mut vlans {
-        if !is_vlan_ether_type(kind) {
-            break;
+/// Options of the fast path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FastParser {
+    pub(super) enters_tunnels: bool,
+    pub(super) hashes_content: bool,
+}
+
+impl FastParser {
+    /// Reads a frame if the fast path can. Returns false if it cannot; then `packet` may hold any value.
+    #[inline]
+    pub(super) fn try_read_frame(self, frame: &[u8], arrival: FrameArrival, packet: &mut PacketInfo) -> bool {
+        let Some((head, mut rest)) = frame.split_first_chunk::<14>() else { return false };
+        let mut kind = u16::from_be_bytes([head[12], head[13]]);
+        let mut vlans = [0; 2];
+        for vlan in &mut vlans {
+            if !is_vlan_ether_type(kind) {
+                break;
+            }
+            let Some((tag, behind)) = rest.split_first_chunk::<4>() else { return false };
+            *vlan = u16::from_be_bytes([tag[0], tag[1]]) & 0xfff;
+            kind = u16::from_be_bytes([tag[2], tag[3]]);
+            rest = behind;
         }
-        let Some((tag, behind)) = rest.split_first_chunk::<4>() else { return false };
-        *vlan = u16::from_be_bytes([tag[0], tag[1]]) & 0xfff;
-        kind = u16::from_be_bytes([tag[2], tag[3]]);
-        rest = behind;
+        let link = FastLinkHeaders { head, vlans };
+        match kind {
+            0x0800 => self.read_ipv4(rest, link, arrival, packet),
+            0x86dd => self.read_ipv6(rest, link, arrival, packet),
+            _ => false,
+        }
     }
-    let link = FastLinkHeaders { head, vlans };
-    match kind {
-        0x0800 => read_ipv4(rest, link, arrival, tunnels, packet),
-        0x86dd => read_ipv6(rest, link, arrival, tunnels, packet),
-        _ => false,
+
+    #[inline]
+    fn read_ipv4(
+        self,
+        bytes: &[u8],
+        link: FastLinkHeaders<'_>,
+        arrival: FrameArrival,
+        packet: &mut PacketInfo,
+    ) -> bool {
+        let Some((ip, behind)) = bytes.split_first_chunk::<20>() else { return false };
+        let Some(transport) = behind.first_chunk::<NEEDED_TRANSPORT_BYTES>() else { return false };
+        let total = u16::from_be_bytes([ip[2], ip[3]]);
+        // The mask has the offset and "more fragments", but not "don't fragment", which most packets have.
+        let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+        let Some(part) = read_transport(ip[9], transport, self.enters_tunnels) else { return false };
+        // 0x45: version 4 and a header of 20 bytes. A packet shorter than the bytes that were read has padding there, and a
+        // length of zero has a meaning of its own: both are for the general parser.
+        if ip[0] != 0x45 || is_fragment || usize::from(total) < 20 + NEEDED_TRANSPORT_BYTES {
+            return false;
+        }
+        *packet = PacketInfo {
+            source: ipv4_mapped([ip[12], ip[13], ip[14], ip[15]]),
+            destination: ipv4_mapped([ip[16], ip[17], ip[18], ip[19]]),
+            at_ns: arrival.at_ns,
+            bytes: total.into(),
+            frame_bytes: arrival.frame_bytes,
+            source_port: part.source,
+            destination_port: part.destination,
+            vlan: link.vlans[0],
+            inner_vlan: link.vlans[1],
+            protocol: ip[9],
+            tcp_flags: part.flags,
+            ttl: ip[8],
+            tos: ip[1],
+            flags: cut_short_flag(usize::from(total), bytes.len()),
+            input: arrival.input,
+            source_mac: link.mac_at(6),
+            destination_mac: link.mac_at(0),
+            content: self.hash_content(
+                ip[9],
+                u16::from_be_bytes([ip[4], ip[5]]),
+                captured_payload(behind, total - 20),
+            ),
+            ..PacketInfo::default()
+        };
+        true
+    }
+
+    #[inline]
+    fn read_ipv6(
+        self,
+        bytes: &[u8],
+        link: FastLinkHeaders<'_>,
+        arrival: FrameArrival,
+        packet: &mut PacketInfo,
+    ) -> bool {
+        let Some((ip, behind)) = bytes.split_first_chunk::<40>() else { return false };
+        let Some(transport) = behind.first_chunk::<NEEDED_TRANSPORT_BYTES>() else { return false };
+        let payload = u16::from_be_bytes([ip[4], ip[5]]);
+        let Some(part) = read_transport(ip[6], transport, self.enters_tunnels) else { return false };
+        // A length of zero has a special meaning, and padding may follow a short payload: the
+        // general parser handles both.
+        if ip[0] >> 4 != 6 || usize::from(payload) < NEEDED_TRANSPORT_BYTES {
+            return false;
+        }
+        let Some(source) = ip[8..].first_chunk() else { return false };
+        let Some(destination) = ip[24..].first_chunk() else { return false };
+        let total = usize::from(payload) + 40;
+        *packet = PacketInfo {
+            source: *source,
+            destination: *destination,
+            at_ns: arrival.at_ns,
+            bytes: u32::from(payload) + 40,
+            frame_bytes: arrival.frame_bytes,
+            source_port: part.source,
+            destination_port: part.destination,
+            vlan: link.vlans[0],
+            inner_vlan: link.vlans[1],
+            protocol: ip[6],
+            tcp_flags: part.flags,
+            ttl: ip[7],
+            tos: ip[0] << 4 | ip[1] >> 4,
+            flags: flags::IPV6_FLAG | cut_short_flag(total, bytes.len()),
+            input: arrival.input,
+            source_mac: link.mac_at(6),
+            destination_mac: link.mac_at(0),
+            content: self.hash_content(ip[6], 0, captured_payload(behind, payload)),
+            ..PacketInfo::default()
+        };
+        true
+    }
+
+    #[inline]
+    fn hash_content(self, protocol: u8, identification: u16, payload: &[u8]) -> u32 {
+        if self.hashes_content { content::hash_payload(protocol, identification, payload) } else { 0 }
     }
 }
 
@@ -57,97 +157,6 @@ impl FastLinkHeaders<'_> {
     fn mac_at(self, at: usize) -> [u8; 6] {
         self.head[at..].first_chunk().copied().unwrap_or_default()
     }
-}
-
-#[inline]
-fn read_ipv4(
-    bytes: &[u8],
-    link: FastLinkHeaders<'_>,
-    arrival: FrameArrival,
-    tunnels: bool,
-    packet: &mut PacketInfo,
-) -> bool {
-    let Some((ip, behind)) = bytes.split_first_chunk::<20>() else { return false };
-    let Some(transport) = behind.first_chunk::<NEEDED_TRANSPORT_BYTES>() else { return false };
-    let total = u16::from_be_bytes([ip[2], ip[3]]);
-    // The mask has the offset and "more fragments", but not "don't fragment", which most packets have.
-    let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
-    let Some(part) = read_transport(ip[9], transport, tunnels) else { return false };
-    // 0x45: version 4 and a header of 20 bytes. A packet shorter than the bytes that were read has padding there, and a
-    // length of zero has a meaning of its own: both are for the general parser.
-    if ip[0] != 0x45 || is_fragment || usize::from(total) < 20 + NEEDED_TRANSPORT_BYTES {
-        return false;
-    }
-    *packet = PacketInfo {
-        source: ipv4_mapped([ip[12], ip[13], ip[14], ip[15]]),
-        destination: ipv4_mapped([ip[16], ip[17], ip[18], ip[19]]),
-        at_ns: arrival.at_ns,
-        bytes: total.into(),
-        frame_bytes: arrival.frame_bytes,
-        source_port: part.source,
-        destination_port: part.destination,
-        vlan: link.vlans[0],
-        inner_vlan: link.vlans[1],
-        protocol: ip[9],
-        tcp_flags: part.flags,
-        ttl: ip[8],
-        tos: ip[1],
-        flags: cut_short_flag(usize::from(total), bytes.len()),
-        input: arrival.input,
-        source_mac: link.mac_at(6),
-        destination_mac: link.mac_at(0),
-        content: content::hash_payload(
-            ip[9],
-            u16::from_be_bytes([ip[4], ip[5]]),
-            captured_payload(behind, total - 20),
-        ),
-        ..PacketInfo::default()
-    };
-    true
-}
-
-#[inline]
-fn read_ipv6(
-    bytes: &[u8],
-    link: FastLinkHeaders<'_>,
-    arrival: FrameArrival,
-    tunnels: bool,
-    packet: &mut PacketInfo,
-) -> bool {
-    let Some((ip, behind)) = bytes.split_first_chunk::<40>() else { return false };
-    let Some(transport) = behind.first_chunk::<NEEDED_TRANSPORT_BYTES>() else { return false };
-    let payload = u16::from_be_bytes([ip[4], ip[5]]);
-    let Some(part) = read_transport(ip[6], transport, tunnels) else { return false };
-    // A length of zero has a special meaning, and padding may follow a short payload: the
-    // general parser handles both.
-    if ip[0] >> 4 != 6 || usize::from(payload) < NEEDED_TRANSPORT_BYTES {
-        return false;
-    }
-    let Some(source) = ip[8..].first_chunk() else { return false };
-    let Some(destination) = ip[24..].first_chunk() else { return false };
-    let total = usize::from(payload) + 40;
-    *packet = PacketInfo {
-        source: *source,
-        destination: *destination,
-        at_ns: arrival.at_ns,
-        bytes: u32::from(payload) + 40,
-        frame_bytes: arrival.frame_bytes,
-        source_port: part.source,
-        destination_port: part.destination,
-        vlan: link.vlans[0],
-        inner_vlan: link.vlans[1],
-        protocol: ip[6],
-        tcp_flags: part.flags,
-        ttl: ip[7],
-        tos: ip[0] << 4 | ip[1] >> 4,
-        flags: flags::IPV6_FLAG | cut_short_flag(total, bytes.len()),
-        input: arrival.input,
-        source_mac: link.mac_at(6),
-        destination_mac: link.mac_at(0),
-        content: content::hash_payload(ip[6], 0, captured_payload(behind, payload)),
-        ..PacketInfo::default()
-    };
-    true
 }
 
 /// Returns the captured part of a packet's payload, without the bytes that follow the packet in its frame.
