@@ -191,20 +191,24 @@ fn a_card_stamps_departures_or_that_is_said() {
     let (gone, _) = release(&location, ReleaseMechanism::Sleep, 100).unwrap();
     assert_eq!(ethtool.read_card_stamping(&near).unwrap(), before, "the card is left as it was");
     assert_eq!(arrived(&mut ring, usize::from(FRAMES)).len(), usize::from(FRAMES));
-    let mut on_wire = 0;
+    let (mut by_driver, mut on_wire) = (0, 0);
     let mut last = 0;
     for gone in &gone {
         let of = |stage| DepartureStamp::stamp_of_stage(&gone.departures, stage);
-        assert!(of(DepartureStage::Driver).is_some(), "{gone:?}");
+        let is_said = gone.flags.contains(&ProbeFlag::StampMissing);
+        // A guest without a processor for a while may get a stamp too late.
+        assert!(of(DepartureStage::Driver).is_some() || is_said, "{gone:?}");
+        by_driver += usize::from(of(DepartureStage::Driver).is_some());
         match of(DepartureStage::Wire) {
             Some(stamp) => {
                 assert!(matches!(stamp.clock, StampClock::Device(_)) && stamp.lo > last, "{gone:?}");
                 last = stamp.lo;
                 on_wire += 1;
             }
-            None => assert!(gone.flags.contains(&ProbeFlag::StampMissing), "{gone:?}"),
+            None => assert!(is_said, "{gone:?}"),
         }
     }
+    assert!(by_driver > 0, "the driver of each card stamps: {gone:?}");
     assert!(!stamps || on_wire > 0, "an igb stamps: {gone:?}");
 }
 
