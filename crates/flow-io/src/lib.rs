@@ -31,6 +31,7 @@ mod reorder;
 pub mod resend;
 mod run;
 mod share;
+mod silence;
 pub mod source;
 pub mod top;
 mod worker;

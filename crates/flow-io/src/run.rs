@@ -16,6 +16,7 @@ use crate::memory::MeterMemory;
 use crate::outbox::{OutputChannels, OutputQueues};
 use crate::placement;
 use crate::reorder::ReorderBuffer;
+use crate::silence::SilenceBuffer;
 use crate::source::{
     FileOptions, InterfaceCounts, LiveOptions, LiveSource, PacketSource, PortLocation, SharedInterfaceCounts,
     open_files, open_live_sources,
@@ -25,7 +26,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::RecordOriginMark;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
-use packetrig_units::{clamp_to_u16, clamp_to_u32};
+use packetrig_units::{Nanos, clamp_to_u16, clamp_to_u32};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -50,6 +51,9 @@ pub struct MeterOptions {
     pub share: Option<FlowShareFilter>,
     /// True if workers count the largest flows, for a live view.
     pub has_top: bool,
+    /// Time after which other meters of the group have shown that packets of this one's copy of the link were lost;
+    /// `None` if they never show it.
+    pub loss_notice: Option<Nanos>,
 }
 
 /// A running meter with its threads. The caller must stop and join it.
@@ -186,6 +190,7 @@ impl StartingWorkers {
                 parse: options.parse,
                 share: options.share,
                 table: TableOptions { capacity, group, ..options.table.clone() },
+                loss_notice: options.loss_notice,
                 outbox: OutputQueues::new(channels),
                 status: Arc::clone(&status),
                 ready: ready.clone(),
@@ -208,6 +213,7 @@ struct WorkerStart {
     parse: ParseOptions,
     share: Option<FlowShareFilter>,
     table: TableOptions,
+    loss_notice: Option<Nanos>,
     outbox: OutputQueues,
     status: Arc<WorkerStatus>,
     ready: Sender<()>,
@@ -216,10 +222,11 @@ struct WorkerStart {
 
 impl WorkerStart {
     fn run_worker(self) -> Result<(), Error> {
-        let Self { processor, parse, share, table, outbox, status, ready, source } = self;
+        let Self { processor, parse, share, table, loss_notice, outbox, status, ready, source } = self;
         // The guard is held to the end of this function, so that it notices a panic in any line below.
         let _alarm = status.guard_against_panic();
         placement::pin_current_thread_if_assigned(processor);
+        let parse = ParseOptions { hashes_content: table.group.is_some(), ..parse };
         let intake = PacketIntake::new(parse, table.sampling, share);
         // The memory is allocated on this thread, after it was pinned: the kernel takes memory from the
         // NUMA node of the processor that first touches it.
@@ -238,7 +245,9 @@ impl WorkerStart {
             outbox,
             status,
             reorder,
+            silence: loss_notice.map(SilenceBuffer::new),
             settled_ns: 0,
+            delivered_ns: 0,
             tell_from: None,
             has_open_ring_loss: false,
         }

@@ -5,7 +5,8 @@
 //!       between batches: time out some flows; without packets: all that are due, then wait a little
 //! ```
 //! Packets of capture files pass a [`ReorderBuffer`] on their way to the table, unless they come from a pipe or are
-//! replayed at their recorded times.
+//! replayed at their recorded times. In a group of meters that compare their packet counts, packets from an interface
+//! pass a [`SilenceBuffer`].
 //!
 //! Time drives the table even if no packet arrives. A few times a second, between batches, the worker publishes its
 //! counters in its [`WorkerStatus`].
@@ -20,6 +21,7 @@ use crate::intake::PacketIntake;
 use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
 use crate::reorder::ReorderBuffer;
+use crate::silence::SilenceBuffer;
 use crate::source::{PacketSource, SentCounts, TakeOutcome};
 use crate::top::TopFlowTable;
 use packetrig_flow::sim::SimEvent;
@@ -121,8 +123,12 @@ pub(crate) struct MeterWorker {
     pub(crate) status: Arc<WorkerStatus>,
     /// Present if the source's packets may be out of order and need not be metered at once.
     pub(crate) reorder: Option<ReorderBuffer>,
+    /// Present if other meters may show that this one has lost packets.
+    pub(crate) silence: Option<SilenceBuffer>,
     /// Time before which all due flows have left the table.
     pub(crate) settled_ns: u64,
+    /// Time up to which the source has delivered all packets.
+    pub(crate) delivered_ns: u64,
     /// Next slot of the table whose flows must be reported to the export again; `None` if no such report is due.
     pub(crate) tell_from: Option<usize>,
     /// True after the ring has dropped frames, until the ring has been read empty.
@@ -164,6 +170,7 @@ impl MeterWorker {
                 self.do_periodic_work()?;
                 noted_ns = clock_ns;
             }
+            self.meter_packets_after_silence(clock_ns);
             if taken == TakeOutcome::Nothing && std::mem::take(&mut self.has_open_ring_loss) {
                 // The ring was full when it dropped packets. So the dropped packets came after those in the ring, which
                 // have been read only now.
@@ -186,7 +193,9 @@ impl MeterWorker {
             self.meter_held_packets();
         }
         let given_ns = self.source.delivered_until_ns(taken == TakeOutcome::Nothing);
+        self.delivered_ns = given_ns;
         // Held packets must still find their flows: the time advances only up to the released packets.
+        let given_ns = self.silence.as_ref().map_or(given_ns, |silence| silence.complete_until_ns(given_ns));
         let now_ns =
             self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.complete_until_ns(given_ns));
         let most = if has_ended { usize::MAX } else { MAX_TIMED_OUT_FLOWS_PER_VISIT };
@@ -215,9 +224,24 @@ impl MeterWorker {
 
     /// Meters the packets that are held back, because no more packets arrive.
     fn meter_held_packets(&mut self) {
-        let Self { table, outbox, status, reorder, .. } = self;
+        let Self { table, outbox, status, reorder, silence, .. } = self;
+        let mut meter_batch =
+            |batch: &[PacketInfo], now_ns| meter_packets(table, outbox, status, batch, now_ns);
         if let Some(reorder) = reorder {
-            reorder.release_all_packets(|batch, now_ns| meter_packets(table, outbox, status, batch, now_ns));
+            reorder.release_all_packets(&mut meter_batch);
+        }
+        if let Some(silence) = silence {
+            silence.release_all_packets(meter_batch);
+        }
+    }
+
+    /// Meters the packets that were held back after a silence and have waited long enough.
+    fn meter_packets_after_silence(&mut self, clock_ns: u64) {
+        let Self { table, outbox, status, silence, .. } = self;
+        if let Some(silence) = silence {
+            silence.release_due_packets(clock_ns, |batch, now_ns| {
+                meter_packets(table, outbox, status, batch, now_ns);
+            });
         }
     }
 
@@ -228,14 +252,22 @@ impl MeterWorker {
         if packets.is_empty() {
             return Ok(taken);
         }
-        let Self { source, table, outbox, status, .. } = self;
-        match &mut self.reorder {
-            Some(reorder) => reorder.reorder_packets(packets, |batch, now_ns| {
+        let Self { source, table, outbox, status, reorder, silence, .. } = self;
+        match (reorder, silence) {
+            (Some(reorder), _) => reorder.reorder_packets(packets, |batch, now_ns| {
                 meter_packets(table, outbox, status, batch, now_ns);
             }),
-            // An interface gives its packets once, in order of their arrival. Only
-            // files can be held back and sorted.
-            None => meter_packets(table, outbox, status, packets, source.delivered_until_ns(false)),
+            (None, Some(silence)) => {
+                let free = silence.hold_packets_after_silence(packets, clock::monotonic_ns);
+                if free > 0 {
+                    let now_ns = silence.complete_until_ns(source.delivered_until_ns(false));
+                    meter_packets(table, outbox, status, &packets[..free], now_ns);
+                }
+            }
+            // An interface gives its packets once, in order of their arrival. Only files can be sorted.
+            (None, None) => {
+                meter_packets(table, outbox, status, packets, source.delivered_until_ns(false));
+            }
         }
         Ok(taken)
     }
@@ -254,11 +286,13 @@ impl MeterWorker {
         // the time for which a standby keeps batches.
         let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
         let settled_ns = group_time_ns().saturating_sub(behind_ns);
+        let undelivered_ns = clock::wall_clock_ns().saturating_sub(self.delivered_ns);
         if self.outbox.take_blindness_flag() {
             self.table.mark_packet_loss();
         }
         let progress = WorkerProgress {
             settled_ns,
+            delivered_ns: group_time_ns().saturating_sub(undelivered_ns),
             packets: self.delivered_packets(),
             read_ns: group_time_ns(),
             ring_dropped,

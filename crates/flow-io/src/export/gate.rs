@@ -238,7 +238,7 @@ impl CoverageReporter {
                 // Dropped packets count as seen: a full ring does not mean that the copy of the link is cut.
                 packets: progress.packets.saturating_add(progress.ring_dropped),
                 // The time of the slowest worker and not the current time, because workers may be behind.
-                all_until: group::boottime_of_group_time(progress.settled_ns),
+                all_until: group::boottime_of_group_time(progress.delivered_ns),
                 none_after: group::boottime_of_group_time(progress.read_ns),
             });
         }

@@ -35,6 +35,8 @@ pub struct WorkerProgress {
     /// All flows that were due by this time, on the clock of the group, have left the table and were offered. A worker that has
     /// ended stays at its last time: it meters no packets after it.
     pub settled_ns: u64,
+    /// The source has delivered all packets up to this time, on the clock of the group. Some may still be held back.
+    pub delivered_ns: u64,
     /// Number of packets that the worker's source has delivered.
     pub packets: u64,
     /// Time at which `packets` was read, on the clock of the group. Later packets are not counted.
@@ -69,6 +71,7 @@ impl SharedProgress {
         WorkerProgress {
             // Without any worker the time is zero, so that the watermark does not move.
             settled_ns: workers.iter().map(|worker| worker.settled_ns).min().unwrap_or_default(),
+            delivered_ns: workers.iter().map(|worker| worker.delivered_ns).min().unwrap_or_default(),
             packets: workers.iter().map(|worker| worker.packets).sum(),
             read_ns: workers.iter().map(|worker| worker.read_ns).max().unwrap_or_default(),
             ring_dropped: workers.iter().map(|worker| worker.ring_dropped).sum(),

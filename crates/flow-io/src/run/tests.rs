@@ -56,6 +56,7 @@ fn options() -> MeterOptions {
         table: TableOptions { capacity: 64, ..TableOptions::default() },
         share: None,
         has_top: false,
+        loss_notice: None,
     }
 }
 

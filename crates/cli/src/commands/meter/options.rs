@@ -35,6 +35,8 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         return Err(Error::Usage("--key none cannot be combined with other fields".into()));
     }
     let group = record_origin_mark_of_group(arguments)?;
+    // Only records with histories tell the collector of a loss.
+    let loss_notice = loss_notice_time(arguments).filter(|_| group.is_some());
     let table = TableOptions {
         capacity: arguments.flows,
         active: arguments.active,
@@ -60,7 +62,24 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         ..ParseOptions::default()
     };
     let share = arguments.share.map(|share| share.0);
-    Ok(MeterOptions { input: meter_input(arguments)?, parse, table, share, has_top: arguments.top })
+    Ok(MeterOptions {
+        input: meter_input(arguments)?,
+        parse,
+        table,
+        share,
+        has_top: arguments.top,
+        loss_notice,
+    })
+}
+
+/// Time after which the other meters of the group have shown that packets were lost before this meter; `None` if there
+/// are no peers, or the packets come from files.
+fn loss_notice_time(arguments: &Arguments) -> Option<Nanos> {
+    let is_live = !arguments.inputs.iter().any(|name| is_file_input(name));
+    let has_peers = is_live && !arguments.of_group.peer.is_empty();
+    // Counts are compared with each advertisement. Threads report and look every 50 ms, and advertisements may be as
+    // late as that.
+    has_peers.then(|| arguments.of_group.advertise + arguments.of_group.advertise + Nanos::from_millis(300))
 }
 
 /// Reads the secret key from which flow numbers are computed; zero without a file.

@@ -153,6 +153,7 @@ fn the_watermark_is_what_all_targets_have() {
     rig.keep(seconds(10));
     rig.outbox.report_progress(WorkerProgress {
         settled_ns: seconds(11),
+        delivered_ns: seconds(11),
         packets: 5,
         ring_dropped: 0,
         ..WorkerProgress::default()
@@ -176,7 +177,12 @@ fn the_watermark_is_what_all_targets_have() {
 fn watermark_stays_where_metering_ended() {
     let mut rig = GateRig::new(1 << 20);
     rig.become_active(0);
-    let last = WorkerProgress { settled_ns: seconds(11), packets: 5, ..WorkerProgress::default() };
+    let last = WorkerProgress {
+        settled_ns: seconds(11),
+        delivered_ns: seconds(11),
+        packets: 5,
+        ..WorkerProgress::default()
+    };
     rig.outbox.report_progress(last);
     let GateRig { mut gate, handle, dispatcher, outbox, .. } = rig;
     drop(outbox);
@@ -198,6 +204,7 @@ fn watermark_stops_after_lost_records() {
     rig.account.count_refused(handed.batch.carried_records());
     rig.outbox.report_progress(WorkerProgress {
         settled_ns: seconds(11),
+        delivered_ns: seconds(11),
         packets: 5,
         ring_dropped: 0,
         ..WorkerProgress::default()
@@ -220,6 +227,7 @@ fn packet_loss_and_strange_flows_make_coverage_incomplete() {
     await_ready(&mut rig);
     rig.outbox.report_progress(WorkerProgress {
         settled_ns: 1,
+        delivered_ns: 1,
         packets: 5,
         ring_dropped: 3,
         ..WorkerProgress::default()
@@ -230,6 +238,7 @@ fn packet_loss_and_strange_flows_make_coverage_incomplete() {
     // Coverage stays incomplete while a flow is strange.
     let progress = WorkerProgress {
         settled_ns: 1,
+        delivered_ns: 1,
         packets: 5,
         read_ns: 1,
         ring_dropped: 3,
@@ -302,6 +311,7 @@ fn sim_packets_are_kept_until_active_sends_them() {
     assert_eq!(rig.account.export_counts().left_to_others.packets, 6);
     rig.outbox.report_progress(WorkerProgress {
         settled_ns: seconds(21),
+        delivered_ns: seconds(21),
         packets: 10,
         ring_dropped: 0,
         ..WorkerProgress::default()
