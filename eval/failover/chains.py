@@ -46,10 +46,14 @@ def draw_trial(seed, number):
     }
 
 
-def draw_long_trial(seed, minutes):
-    """A pair with a fault every ten seconds or so, as its meters become ready again."""
+def draw_long_trial(seed, minutes, kinds=()):
+    """A pair with a fault every ten seconds or so, as its meters become ready again. Of `kinds`: these in turn, each so
+    short that it is over before the meters know of it."""
     rng = random.Random(f"long {seed}")
     faults = [draw_fault(rng, ELECTION) for _ in range(6 * minutes)]
+    if kinds:
+        for number, fault in enumerate(faults):
+            fault.update(kind=kinds[number % len(kinds)], length=round(rng.uniform(0.3, 0.5), 2), delay=0)
     trial = {"number": 0, "traffic": rng.randrange(2**32), "mode": ELECTION, "meters": 2, "advertise": "100ms"}
     return trial | {"minutes": minutes, "faults": faults, "ending": "all", "ending_signal": "SIGTERM", "after": 2, "quiet": 4}
 

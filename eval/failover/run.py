@@ -2,7 +2,8 @@
 """run.py PROGRAM DIRECTORY [NUMBER …]: groups of meters under chains of faults, judged by the sender's counts.
 
 Each result is a line of DIRECTORY/KEY/results.jsonl, where KEY is of the program, this judge and the seed. What has its
-line there is not run again. MINUTES: one pair for so long, a fault after the other. TRIALS (default 20; 300 for all), SEED, LANES: how many side by side (default 2, most 4).
+line there is not run again. MINUTES: one pair for so long, a fault after the other; KINDS=copy,collector: short ones of
+these kinds in turn. TRIALS (default 20; 300 for all), SEED, LANES: how many side by side (default 2, most 4).
 Needs root, or a private lab (`xtask lab`), and DuckDB. NUMBER runs that trial again and shows everything. Directories
 of wrong trials are kept under KEY/trials: records, what the programs said, and the sender's log of packets.
 """
@@ -89,7 +90,8 @@ def main():
     os.makedirs(f"{base}/trials", exist_ok=True)
     sender = build_program(base, f"{HERE}/sender.c", "-lm")
     if minutes := int(os.environ.get("MINUTES", "0")):
-        result = run_trial(program, sender, draw_long_trial(seed, minutes), f"{base}/long")
+        kinds = [kind for kind in os.environ.get("KINDS", "").split(",") if kind]
+        result = run_trial(program, sender, draw_long_trial(seed, minutes, kinds), f"{base}/long")
         goals.show_trial(result)
         return goals.print_goals([result], 1)
     if only:
