@@ -21,7 +21,7 @@ pub(crate) fn log_run_event(event: &RunEvent) {
         // Every node sends several samples each second, so their level is lower than that of all other events.
         RunEventKind::Counters { node, .. } => tracing::trace!(%run, %node, "counter sample received"),
         RunEventKind::Steered { number, outcome: Ok(()) } => {
-            info!(%run, number, "nodes applied the requested change")
+            info!(%run, number, "nodes applied the requested change");
         }
         RunEventKind::Steered { number, outcome: Err(fault) } => warn!(%run, number, %fault, "change failed"),
         RunEventKind::Finding(finding) => warn!(%run, finding = %finding, "run has a finding"),
