@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn unknown_fault_error_lists_known_kinds() {
         for (text, hint) in
-            [("drop", "drop=10"), ("burn=3", "known are drop"), ("drop=x", "number"), ("delay=soon", "50us")]
+            [("drop", "drop=10"), ("burn=3", "use drop"), ("drop=x", "number"), ("delay=soon", "50us")]
         {
             let error = text.parse::<FaultCounts>().unwrap_err();
             assert!(error.contains(hint) || error.contains("250us"), "{error}");

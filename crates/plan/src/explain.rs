@@ -355,7 +355,7 @@ mod tests {
                     duration: {burst: {bursts: 3, packets: 5, inter_burst_gap: {microseconds: 2}}}";
         let stream = explained(flow).streams.remove(0);
         assert_eq!(stream.sizes, "mix of 7 x 64 B, 4 x 570 B, 1 x 1518 B, 353.8 B on average");
-        assert_eq!(stream.rhythm, "3 bursts of 5 frames at 10 frames/s, 2us apart");
+        assert_eq!(stream.rhythm, "3 bursts of 5 frames at 10 frames/s, with pauses of 2us");
         assert_eq!(stream.frames, Some(15));
     }
 }

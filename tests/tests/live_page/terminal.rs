@@ -34,7 +34,7 @@ fn open(screen: &str) -> u64 {
 fn terminal_keys_start_change_and_stop_run() {
     let Some(mut rig) = ServedLab::start(18_921) else { return };
     let Some(mut terminal) = WatchedTerminal::start(&["watch", &rig.origin()]) else { return };
-    terminal.await_screen("no configuration", |screen| screen.contains("sent no configuration"));
+    terminal.await_screen("no configuration", |screen| screen.contains("has no configuration yet"));
     rig.post("/config", &rig.configuration());
     terminal.await_screen("two streams", |screen| screen.contains("0 of 2 streams send"));
 
@@ -64,7 +64,7 @@ fn terminal_keys_start_change_and_stop_run() {
 
     rig.restart();
     terminal.await_screen("the new server", |screen| {
-        screen.contains("connected") && screen.contains("sent no configuration")
+        screen.contains("connected") && screen.contains("has no configuration yet")
     });
     terminal.press("q");
     assert_eq!(terminal.finish(), "");

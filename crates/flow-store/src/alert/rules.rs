@@ -240,7 +240,7 @@ mod tests {
             (format!("{RULE}above = 1\n{RULE}above = 1"), "two rules named `big`"),
             (RULE.replace("1min", "2d") + "above = 1", "window"),
             (RULE.replace("1min", "1ms") + "above = 1", "1s to 24h"),
-            (RULE.replace("big", "a\\nb") + "above = 1", "a name has"),
+            (RULE.replace("big", "a\\nb") + "above = 1", "the name must have"),
         ] {
             let said = parse(&text).unwrap_err().to_string();
             assert!(said.contains(why), "{text}: {said}");

@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(table.notes, notes);
         let table = table_of(1);
         assert_eq!(table.rows[0], ["west", "1 of 1", "358.694", "358.694", "358.694", ""]);
-        assert!(table.notes[0].starts_with("Slowest stream of 1 trial:"), "{:?}", table.notes);
+        assert!(table.notes[0].starts_with("Slowest stream of each trial (1 trial):"), "{:?}", table.notes);
     }
 }

@@ -383,7 +383,7 @@ mod tests {
         let found = render_book_contents(&pages, "landlock <script>");
         assert!(found.contains("0 lines") && found.contains("value=\"landlock &lt;script&gt;\""), "{found}");
         assert!(render_book_contents(&pages, "landlock").contains("href=\"sandbox#"));
-        assert!(render_book_contents(&pages, "the").contains("Only the first"));
+        assert!(render_book_contents(&pages, "the").contains("has only the first"));
         let long = render_book_contents(&pages, &"e ".repeat(60));
         assert!(long.contains("at most 100 characters") && !long.contains("lines with all"), "{long}");
         assert_eq!(text_without_marks("| `a` | the [group](g.md) <b> |"), "a · the group <b>");

@@ -347,7 +347,7 @@ fn lost_connection_is_shown_with_last_state() {
     state.on_event(WatchEvent::Connected);
     assert_eq!(state.link, ServerConnection::Connected);
     state.on_event(server_event("live", json!({"configuration": 0, "run": null})));
-    assert!(screen(&state, 100, 24).contains("sent no configuration"));
+    assert!(screen(&state, 100, 24).contains("has no configuration yet"));
     assert_eq!(press(&mut state, "t"), None);
 }
 

@@ -111,7 +111,7 @@ fn served_run_restarts_after_late_start_with_caveat() {
     assert_eq!(*states.lock().unwrap(), ["r1", "r2"]);
     let (_, report) = service.catalogue.load_report("r2").unwrap();
     let caveat = report.caveats.iter().find(|caveat| caveat.doubt == CaveatKind::BegunAgain).unwrap();
-    assert!(caveat.text.contains("the start of r1 came too late") && !caveat.matters, "{caveat:?}");
+    assert!(caveat.text.contains("the start of run r1 came too late") && !caveat.matters, "{caveat:?}");
     assert!(service.catalogue.load_report("r1").is_err(), "nothing was sent in it");
 }
 
