@@ -12,8 +12,9 @@ use packetrig_flow::PacketInfo;
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
-/// Shortest silence that counts. A shorter cut on a busy link is known too late.
-const MIN_SILENCE_NS: u64 = 2_000_000;
+/// Shortest silence that counts. Packet counts of two meters cannot show a cut of less than 70 ms, see `group::copies` in
+/// `flow`.
+const MIN_SILENCE_NS: u64 = 50_000_000;
 /// Maximum number of packets that are held back (34 MiB). Above it, the oldest packets are released early.
 const MAX_HELD_PACKETS: usize = 1 << 18;
 
@@ -141,6 +142,7 @@ mod tests {
             assert_eq!(buffer.hold_packets_after_silence(&packets(&[start, start + 1]), || 0), 2);
         }
         assert_eq!(buffer.complete_until_ns(7), 7);
+        assert_eq!(buffer.hold_packets_after_silence(&packets(&[1052]), || 0), 1, "too short a silence");
         // A clock that is set back makes no silence.
         assert_eq!(buffer.hold_packets_after_silence(&packets(&[3, 4]), || 0), 2);
     }
@@ -163,14 +165,14 @@ mod tests {
     fn held_packets_are_bounded_and_kept_in_order() {
         let mut buffer = buffer();
         buffer.hold_packets_after_silence(&packets(&[1]), || 0);
-        let many = vec![PacketInfo { at_ns: 10 * MS, ..PacketInfo::default() }; MAX_HELD_PACKETS];
+        let many = vec![PacketInfo { at_ns: 100 * MS, ..PacketInfo::default() }; MAX_HELD_PACKETS];
         assert_eq!(buffer.hold_packets_after_silence(&many, || 0), 0);
         assert_eq!(due(&mut buffer, 0).len(), 0);
-        buffer.hold_packets_after_silence(&packets(&[11, 20]), || 0);
+        buffer.hold_packets_after_silence(&packets(&[101, 200]), || 0);
         assert_eq!(due(&mut buffer, 0).len(), MAX_HELD_PACKETS + 1, "too many: released early");
         let mut rest = Vec::new();
         buffer.release_all_packets(|batch, _| rest.extend(batch.iter().map(|packet| packet.at_ns / MS)));
-        assert_eq!(rest, [20]);
-        assert_eq!(buffer.complete_until_ns(30), 30);
+        assert_eq!(rest, [200]);
+        assert_eq!(buffer.complete_until_ns(300), 300);
     }
 }
