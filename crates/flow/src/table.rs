@@ -117,8 +117,10 @@ impl TableLimits {
     /// Returns whether a packet comes after a long silence of its flow, or is so early that the clock was set back.
     #[inline]
     const fn is_far_from_last_packet(&self, hot: &HotSlot, at_ns: u64) -> bool {
-        // One comparison tests both ends: a time more than the idle timeout before the last packet wraps to a large number.
-        at_ns.wrapping_sub(hot.last_ns()).wrapping_add(self.idle) >= self.idle.saturating_add(self.pause)
+        let last_ns = hot.last_ns();
+        let earliest_ns = last_ns.saturating_sub(self.idle);
+        // One comparison tests both ends: a time before `earliest_ns` wraps to a number beyond any difference.
+        at_ns.wrapping_sub(earliest_ns) >= last_ns.saturating_add(self.pause) - earliest_ns
     }
 
     /// Returns the reason for the last report of a flow when the table ends.
