@@ -62,17 +62,32 @@ fn flood_arrivals(testbed: &Testbed, frames: usize) -> Vec<u64> {
     arrivals
 }
 
+/// How often a busy machine may keep pairs of packets from agreeing.
+const TRIES: usize = 5;
+
 /// `None` only where least delays may never come: other programs on this machine delay probes, too.
 fn measured(testbed: &Testbed, method: &str) -> Option<Value> {
-    let words = ["capacity", "198.18.2.2", "--method", method, "--count", "60", "--pause", "10ms"];
-    let finished = testbed.probe(&words);
-    let said = said(&finished);
-    if method == "capprobe" && said["no_answer"]["detail"]["reason"] == "not_converged" {
-        assert_eq!(finished.code, Some(7), "{said}");
-        return None;
-    }
-    assert_eq!(finished.code, Some(0), "{said}{}", finished.stderr);
-    Some(said)
+    let said = answered(testbed, &["--method", method]);
+    let is_excused = method == "capprobe" && reason(&said) == "not_converged";
+    (!is_excused).then_some(said)
+}
+
+/// What is said of the link, asked again while pairs disagree: other programs part what the link put together.
+fn answered(testbed: &Testbed, how: &[&str]) -> Value {
+    let words = [&["capacity", "198.18.2.2", "--count", "60", "--pause", "10ms"], how].concat();
+    let mut tries = (0..TRIES).map(|_| testbed.probe(&words));
+    let said = tries.find_map(|finished| {
+        let said = said(&finished);
+        let expected = if said["estimate"].is_null() { 7 } else { 0 };
+        assert_eq!(finished.code, Some(expected), "{said}{}", finished.stderr);
+        (reason(&said) != "no_mode").then_some(said)
+    });
+    said.expect("pairs agree at least once")
+}
+
+/// Why there is no estimate.
+fn reason(said: &Value) -> &Value {
+    &said["no_answer"]["detail"]["reason"]
 }
 
 fn agrees(said: &Value, oracle: f64) {
@@ -152,17 +167,10 @@ fn udp_echo_capacity_matches_the_oracle() {
     shape(&testbed, "tbf rate 10mbit burst 5000 limit 200000");
     let oracle = oracle(&testbed, 300);
     let (is_over, thread) = echo(&testbed);
-    let words = ["capacity", "198.18.2.2", "--udp", "7", "--count", "60", "--pause", "10ms"];
-    let finished = testbed.probe(&words);
+    let said = answered(&testbed, &["--udp", "7"]);
     is_over.store(true, Ordering::Relaxed);
     thread.join().unwrap();
-    let said = said(&finished);
-    assert_eq!(
-        (finished.code, &said["way"]),
-        (Some(0), &"there_and_back".into()),
-        "{said}{}",
-        finished.stderr
-    );
+    assert_eq!(said["way"], "there_and_back", "{said}");
     agrees(&said, oracle);
 }
 
