@@ -26,10 +26,11 @@ const KEYS: &str = "PACKETRIG_TEST_HOSTILE";
 /// And what the node's namespace is called.
 const NAMESPACE: &str = "PACKETRIG_TEST_NAMESPACE";
 const VICTIM: &str = SENDERS[0];
-const OWNER: &str = "max_duration = \"2s\"\nmax_capture = 0";
+const OWNER: &str = "max_duration = \"20s\"\nmax_capture = 0";
 const PORT: &str = "max_frames_per_second = 1500\nmax_rate = \"10Mbit/s\"";
 /// Frames that the owner allows, in the end.
 const ALLOWED: u64 = 100;
+const TRIES: usize = 5;
 /// Within which a node has answered.
 const PATIENCE: Nanos = Nanos::from_secs(20);
 
@@ -139,7 +140,7 @@ fn attacks_on_limits() -> Vec<Attack> {
     vec![
         Attack::new("an-address", asking(&document(&[to_a_stranger()]))),
         Attack::new("too-fast", asking(&document(&[flow("s", "198.18.0.2", 2000, ALLOWED)]))),
-        Attack::new("too-long", asking(&document(&[flow("s", "198.18.0.2", 1000, 3000)]))),
+        Attack::new("too-long", asking(&document(&[flow("s", "198.18.0.2", 1000, 30_000)]))),
         Attack::new("too-fast-together", asking(&document(&together))),
         Attack::new("a-clock", RunPreparation { clock: Some(clock), ..honest() }),
         Attack::new("pktgen", RunPreparation { terms, ..honest() }),
@@ -269,12 +270,15 @@ impl Hostile {
                 return Some(format!("not started: {answer:?}"));
             }
         }
-        self.listen(PATIENCE, |of, reply| of == head && matches!(reply, NodeReply::Started));
-        None
+        let is_news = |reply: &NodeReply| matches!(reply, NodeReply::Started | NodeReply::SendersDone { .. });
+        match self.listen(PATIENCE, |of, reply| of == head && is_news(reply)) {
+            Some(NodeReply::Started) => None,
+            other => Some(format!("not started: {other:?}")),
+        }
     }
 
     /// A run that is allowed and steered to what is not; what became of each change.
-    fn steer(&mut self) -> Vec<(String, String)> {
+    fn steer(&mut self, run: &str) -> Vec<(String, String)> {
         let endless = |mut flow: Value| {
             flow["duration"] = json!({"choice": "continuous"});
             flow
@@ -284,10 +288,12 @@ impl Hostile {
             terms: SharedRunOptions { steered: true, ..SharedRunOptions::default() },
             ..asking(&document(&[allowed("s")]))
         };
-        let head = head("run-steered", &preparation);
+        let head = head(run, &preparation);
         let prepared = self.tell(&head, NodeCommand::Prepare(Box::new(preparation)));
         assert!(matches!(prepared, Some(NodeReply::Prepared { .. })), "{prepared:?}");
-        assert_eq!(self.start(&head), None);
+        if let Some(stop) = self.start(&head) {
+            return vec![("steered".to_owned(), stop)];
+        }
         let mut moved = document(&[allowed("s")]);
         moved["ports"][0]["location"] = "s1/ctl0".into();
         let replan = |document: &Value| PlanChange::Replan(document.to_string().into());
@@ -351,15 +357,30 @@ fn controller() {
     let mut hostile = Hostile::take(&keys);
     let elsewhere = keys.parent().expect("it lies below a directory").join("elsewhere");
     if std::env::var_os("PACKETRIG_TEST_HONEST").is_some() {
-        println!("outcome\thonest\t{}", hostile.run("run-honest", honest()));
+        let outcome = until_in_time(|number| hostile.run(&format!("run-honest-{number}"), honest()), is_late);
+        println!("outcome\thonest\t{outcome}");
         return;
     }
     for Attack { name, run, preparation } in attacks(&namespace, &elsewhere) {
         println!("outcome\t{name}\t{}", hostile.run(&run, preparation));
     }
-    for (name, outcome) in hostile.steer() {
+    let steered = until_in_time(
+        |number| hostile.steer(&format!("run-steered-{number}")),
+        |told| told.iter().any(|(_, outcome)| is_late(outcome)),
+    );
+    for (name, outcome) in steered {
         println!("outcome\t{name}\t{outcome}");
     }
+}
+
+/// Does it again where a busy machine let the lease of a run end before anything was sent: that proves nothing.
+fn until_in_time<T>(mut tries: impl FnMut(usize) -> T, is_late: impl Fn(&T) -> bool) -> T {
+    (0..TRIES).map(&mut tries).find(|outcome| !is_late(outcome)).expect("a run in its lease")
+}
+
+fn is_late(outcome: &String) -> bool {
+    let ends = ["frames: 0 }], why: LeaseOver", "frames: 0 }], why: NoLease"];
+    outcome == "None" || ends.iter().any(|end| outcome.contains(end))
 }
 
 /// Runs the controller to its end: what became of each thing it tried.
