@@ -7,7 +7,7 @@
 //! Invariant, for every sink: offered = accepted by its queue + lost here, by cause.
 
 use crate::backpressure::{OpenSourceGuard, OutputQueue};
-use crate::export::WorkerProgress;
+use crate::export::{CopyComparison, WorkerProgress};
 use crate::{BackpressurePolicy, WorkerBatch, export};
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowEventReceiver;
@@ -101,9 +101,10 @@ impl OutputQueues {
         }
     }
 
-    /// Reports whether, since the last call, packets arrived at other meters of the group but not at this one.
-    pub(crate) fn take_blindness_flag(&mut self) -> bool {
-        self.records_out.as_mut().is_some_and(export::WorkerExportBuffer::take_blindness_flag)
+    /// See [`WorkerExportBuffer::take_copy_comparison`](export::WorkerExportBuffer::take_copy_comparison).
+    pub(crate) fn take_copy_comparison(&mut self) -> CopyComparison {
+        let out = self.records_out.as_mut();
+        out.map(export::WorkerExportBuffer::take_copy_comparison).unwrap_or_default()
     }
 
     /// Reports whether the export needs the flows in progress again, because this meter has taken over.

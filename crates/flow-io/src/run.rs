@@ -26,7 +26,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::RecordOriginMark;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
-use packetrig_units::{Nanos, clamp_to_u16, clamp_to_u32};
+use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -51,9 +51,8 @@ pub struct MeterOptions {
     pub share: Option<FlowShareFilter>,
     /// True if workers count the largest flows, for a live view.
     pub has_top: bool,
-    /// Time after which other meters of the group have shown that packets of this one's copy of the link were lost;
-    /// `None` if they never show it.
-    pub loss_notice: Option<Nanos>,
+    /// True if other meters of the group show whether packets of this one's copy of the link were lost.
+    pub has_compared_copies: bool,
 }
 
 /// A running meter with its threads. The caller must stop and join it.
@@ -190,7 +189,7 @@ impl StartingWorkers {
                 parse: options.parse,
                 share: options.share,
                 table: TableOptions { capacity, group, ..options.table.clone() },
-                loss_notice: options.loss_notice,
+                has_compared_copies: options.has_compared_copies,
                 outbox: OutputQueues::new(channels),
                 status: Arc::clone(&status),
                 ready: ready.clone(),
@@ -213,7 +212,7 @@ struct WorkerStart {
     parse: ParseOptions,
     share: Option<FlowShareFilter>,
     table: TableOptions,
-    loss_notice: Option<Nanos>,
+    has_compared_copies: bool,
     outbox: OutputQueues,
     status: Arc<WorkerStatus>,
     ready: Sender<()>,
@@ -222,7 +221,8 @@ struct WorkerStart {
 
 impl WorkerStart {
     fn run_worker(self) -> Result<(), Error> {
-        let Self { processor, parse, share, table, loss_notice, outbox, status, ready, source } = self;
+        let Self { processor, parse, share, table, has_compared_copies, outbox, status, ready, source } =
+            self;
         // The guard is held to the end of this function, so that it notices a panic in any line below.
         let _alarm = status.guard_against_panic();
         placement::pin_current_thread_if_assigned(processor);
@@ -245,7 +245,7 @@ impl WorkerStart {
             outbox,
             status,
             reorder,
-            silence: loss_notice.map(SilenceBuffer::new),
+            silence: has_compared_copies.then(SilenceBuffer::default),
             settled_ns: 0,
             delivered_ns: 0,
             tell_from: None,

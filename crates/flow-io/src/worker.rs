@@ -15,19 +15,20 @@
 //! end they are complete.
 
 use crate::Error;
-use crate::export::WorkerProgress;
+use crate::export::{CopyComparison, WorkerProgress};
 use crate::group::group_time_ns;
-use crate::intake::PacketIntake;
+use crate::intake::{PACKETS_PER_BATCH, PacketIntake};
 use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
 use crate::reorder::ReorderBuffer;
-use crate::silence::SilenceBuffer;
+use crate::silence::{ReleasedPackets, SilenceBuffer};
 use crate::source::{PacketSource, SentCounts, TakeOutcome};
 use crate::top::TopFlowTable;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowTable;
 use packetrig_flow::{PacketCounts, PacketInfo};
 use packetrig_sys::clock;
+use packetrig_units::MonoTime;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -170,7 +171,7 @@ impl MeterWorker {
                 self.do_periodic_work()?;
                 noted_ns = clock_ns;
             }
-            self.meter_packets_after_silence(clock_ns);
+            self.apply_copy_comparison();
             if taken == TakeOutcome::Nothing && std::mem::take(&mut self.has_open_ring_loss) {
                 // The ring was full when it dropped packets. So the dropped packets came after those in the ring, which
                 // have been read only now.
@@ -225,23 +226,28 @@ impl MeterWorker {
     /// Meters the packets that are held back, because no more packets arrive.
     fn meter_held_packets(&mut self) {
         let Self { table, outbox, status, reorder, silence, .. } = self;
-        let mut meter_batch =
-            |batch: &[PacketInfo], now_ns| meter_packets(table, outbox, status, batch, now_ns);
         if let Some(reorder) = reorder {
-            reorder.release_all_packets(&mut meter_batch);
+            reorder.release_all_packets(|batch, now_ns| meter_packets(table, outbox, status, batch, now_ns));
         }
-        if let Some(silence) = silence {
-            silence.release_all_packets(meter_batch);
+        while let Some(released) = silence.as_mut().and_then(SilenceBuffer::take_oldest_packets) {
+            meter_released_packets(table, outbox, status, &released);
         }
     }
 
-    /// Meters the packets that were held back after a silence and have waited long enough.
-    fn meter_packets_after_silence(&mut self, clock_ns: u64) {
+    /// Marks a loss that the packet counts of other meters show, and meters the packets that were held back until then.
+    fn apply_copy_comparison(&mut self) {
         let Self { table, outbox, status, silence, .. } = self;
-        if let Some(silence) = silence {
-            silence.release_due_packets(clock_ns, |batch, now_ns| {
-                meter_packets(table, outbox, status, batch, now_ns);
-            });
+        let CopyComparison { has_loss, compared_until } = outbox.take_copy_comparison();
+        if has_loss {
+            table.mark_packet_loss();
+        }
+        let Some(silence) = silence else { return };
+        if has_loss {
+            silence.mark_packet_loss();
+        }
+        let now = boottime_now();
+        while let Some(released) = silence.take_compared_packets(compared_until, now) {
+            meter_released_packets(table, outbox, status, &released);
         }
     }
 
@@ -258,7 +264,7 @@ impl MeterWorker {
                 meter_packets(table, outbox, status, batch, now_ns);
             }),
             (None, Some(silence)) => {
-                let free = silence.hold_packets_after_silence(packets, clock::monotonic_ns);
+                let free = silence.hold_packets_after_silence(packets, boottime_now);
                 if free > 0 {
                     let now_ns = silence.complete_until_ns(source.delivered_until_ns(false));
                     meter_packets(table, outbox, status, &packets[..free], now_ns);
@@ -287,9 +293,6 @@ impl MeterWorker {
         let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
         let settled_ns = group_time_ns().saturating_sub(behind_ns);
         let undelivered_ns = clock::wall_clock_ns().saturating_sub(self.delivered_ns);
-        if self.outbox.take_blindness_flag() {
-            self.table.mark_packet_loss();
-        }
         let progress = WorkerProgress {
             settled_ns,
             delivered_ns: group_time_ns().saturating_sub(undelivered_ns),
@@ -332,6 +335,25 @@ impl MeterWorker {
         notes.offered.clear();
         notes.offered.extend_from_slice(self.outbox.offered_counts());
         ring_dropped
+    }
+}
+
+fn boottime_now() -> MonoTime {
+    MonoTime::from_nanos(clock::boottime_ns())
+}
+
+/// Meters packets that were held back after a silence.
+fn meter_released_packets(
+    table: &mut FlowTable<MeterMemory>,
+    outbox: &mut OutputQueues,
+    status: &WorkerStatus,
+    ReleasedPackets { packets, is_after_loss }: &ReleasedPackets,
+) {
+    if *is_after_loss {
+        table.mark_packet_loss();
+    }
+    for batch in packets.chunks(PACKETS_PER_BATCH) {
+        batch.last().into_iter().for_each(|last| meter_packets(table, outbox, status, batch, last.at_ns));
     }
 }
 

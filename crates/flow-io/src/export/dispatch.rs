@@ -8,7 +8,7 @@ use crate::group;
 use crossbeam_channel::Receiver;
 use packetrig_flow::LossCause;
 use packetrig_sys::clock;
-use packetrig_units::Nanos;
+use packetrig_units::{MonoTime, Nanos};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -68,9 +68,10 @@ impl Dispatcher {
         self.inlet.takeovers.add_one();
     }
 
-    /// Announces that packets arrive at other meters and not at this one, so workers mark their flows as incomplete.
-    pub(super) fn announce_blindness(&self) {
-        self.inlet.blind_looks.add_one();
+    /// Announces whether packets arrive at other meters and not at this one: then workers mark their flows as
+    /// incomplete. A loss before `compared_until` would be known.
+    pub(super) fn announce_copy_comparison(&self, is_blind: bool, compared_until: MonoTime) {
+        self.inlet.comparison.publish(is_blind, compared_until);
     }
 
     /// Maximum time that the export waits at its end for a target that accepts no data.

@@ -122,9 +122,8 @@ impl ExportGate {
             dispatcher.count_kept_batch_as_dropped(LossCause::QueueFull, &kept.batch);
         }
         let progress = dispatcher.combined_progress();
-        if self.role_handle.is_blind() {
-            dispatcher.announce_blindness();
-        }
+        let (is_blind, compared_until) = self.role_handle.copy_comparison();
+        dispatcher.announce_copy_comparison(is_blind, compared_until);
         self.coverage.report_coverage(&self.role_handle, progress);
         // This comes last, because its counts must include the batches that were passed on above.
         self.delivery.report_delivery(&self.role_handle, self.role.term(), dispatcher, progress);

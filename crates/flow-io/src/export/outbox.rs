@@ -10,6 +10,7 @@ use crate::batch::WorkerBatch;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::{FlowRecord, LossCause};
+use packetrig_units::MonoTime;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +28,15 @@ pub const BATCH_BYTES: usize = {
 /// Returns how many full batches fit into this many bytes, at least one.
 pub fn full_batches_in_bytes(bytes: usize) -> usize {
     (bytes / BATCH_BYTES).max(1)
+}
+
+/// What the packet counts of other meters show of this one's copy of the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CopyComparison {
+    /// True if packets were lost.
+    pub(crate) has_loss: bool,
+    /// A loss before this time, of `CLOCK_BOOTTIME`, is in `has_loss`.
+    pub(crate) compared_until: MonoTime,
 }
 
 /// Progress of a worker.
@@ -96,6 +106,28 @@ impl SharedEventCounter {
     }
 }
 
+/// What a comparison with the packet counts of other meters shows, for all workers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedCopyComparison(Arc<CopyComparisonCells>);
+
+#[derive(Debug, Default)]
+struct CopyComparisonCells {
+    /// Number of polls at which this meter was blind: packets arrived only at other meters.
+    blind_polls: SharedEventCounter,
+    /// `CLOCK_BOOTTIME`. A loss before this time is in `blind_polls`.
+    compared_until_ns: AtomicU64,
+}
+
+impl SharedCopyComparison {
+    pub(super) fn publish(&self, is_blind: bool, compared_until: MonoTime) {
+        if is_blind {
+            self.0.blind_polls.add_one();
+        }
+        // The time comes last: a worker that sees it sees the losses before it, too.
+        self.0.compared_until_ns.store(compared_until.as_nanos(), Ordering::Release);
+    }
+}
+
 /// Opens the export queue, for at most this many bytes (but at least one batch). The first result makes outboxes for
 /// workers; [`spawn_export`](super::spawn_export) takes the second. A worker that finds the queue full waits for room
 /// if `backpressure` allows it.
@@ -108,18 +140,19 @@ pub fn open_export_queue(
     let accounts = TargetAccounts::default();
     let backpressure = backpressure.clone();
     let progress = SharedProgress::default();
-    let [takeovers, blind_looks] = [SharedEventCounter::default(), SharedEventCounter::default()];
+    let takeovers = SharedEventCounter::default();
+    let comparison = SharedCopyComparison::default();
     let queue = ExportQueueSender {
         sender,
         accounts: accounts.clone(),
         backpressure: backpressure.clone(),
         progress: progress.clone(),
         takeovers: takeovers.clone(),
-        blind_looks: blind_looks.clone(),
+        comparison: comparison.clone(),
     };
     (
         queue,
-        ExportQueueReceiver { batches: receiver, accounts, backpressure, progress, takeovers, blind_looks },
+        ExportQueueReceiver { batches: receiver, accounts, backpressure, progress, takeovers, comparison },
     )
 }
 
@@ -131,7 +164,7 @@ pub struct ExportQueueSender {
     backpressure: BackpressurePolicy,
     progress: SharedProgress,
     takeovers: SharedEventCounter,
-    blind_looks: SharedEventCounter,
+    comparison: SharedCopyComparison,
 }
 
 impl ExportQueueSender {
@@ -145,8 +178,8 @@ impl ExportQueueSender {
             progress: self.progress.clone(),
             takeovers: self.takeovers.clone(),
             takeovers_noted: 0,
-            blind_looks: self.blind_looks.clone(),
-            blind_looks_noted: 0,
+            comparison: self.comparison.clone(),
+            blind_polls_noted: 0,
             records: Vec::new(),
             events: Vec::new(),
         }
@@ -163,8 +196,7 @@ pub struct ExportQueueReceiver {
     /// Number of times this meter has begun to export for its group. Targets of SIM events
     /// then lack the flows in progress.
     pub(super) takeovers: SharedEventCounter,
-    /// Number of polls of the export gate at which this meter was blind: packets arrived only at other meters.
-    pub(super) blind_looks: SharedEventCounter,
+    pub(super) comparison: SharedCopyComparison,
 }
 
 #[cfg(test)]
@@ -174,6 +206,10 @@ impl ExportQueueReceiver {
         let mut sum = packetrig_flow::CarriedRecords::default();
         self.batches.try_iter().for_each(|batch| sum.add_records(batch.carried_records()));
         sum
+    }
+
+    pub(crate) fn publish_copy_comparison(&self, is_blind: bool, compared_until: MonoTime) {
+        self.comparison.publish(is_blind, compared_until);
     }
 }
 
@@ -190,8 +226,8 @@ pub struct WorkerExportBuffer {
     takeovers: SharedEventCounter,
     /// Number of takeovers that the worker has noticed.
     takeovers_noted: u64,
-    blind_looks: SharedEventCounter,
-    blind_looks_noted: u64,
+    comparison: SharedCopyComparison,
+    blind_polls_noted: u64,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
 }
@@ -236,10 +272,15 @@ impl WorkerExportBuffer {
         }
     }
 
-    /// Reports whether, since the last call, packets arrived at other meters of the group but not at this one.
-    pub fn take_blindness_flag(&mut self) -> bool {
-        let count = self.blind_looks.count();
-        std::mem::replace(&mut self.blind_looks_noted, count) != count
+    /// Reports whether, since the last call, packets arrived at other meters of the group but not at this one, and the
+    /// time before which that is certain.
+    pub(crate) fn take_copy_comparison(&mut self) -> CopyComparison {
+        let CopyComparisonCells { blind_polls, compared_until_ns } = &*self.comparison.0;
+        // The time is read first, see `SharedCopyComparison::publish`.
+        let compared_until = MonoTime::from_nanos(compared_until_ns.load(Ordering::Acquire));
+        let count = blind_polls.count();
+        let has_loss = std::mem::replace(&mut self.blind_polls_noted, count) != count;
+        CopyComparison { has_loss, compared_until }
     }
 
     /// Offers incomplete batches, and then publishes the worker's progress.

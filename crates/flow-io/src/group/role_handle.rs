@@ -181,7 +181,13 @@ impl GroupRoleHandle {
 
     /// See [`GroupStatus::is_blind`].
     pub fn is_blind(&self) -> bool {
-        lock_ignoring_poison(&self.0.status).is_blind
+        self.copy_comparison().0
+    }
+
+    /// Returns [`GroupStatus::is_blind`] and [`GroupStatus::compared_until`] of one moment.
+    pub fn copy_comparison(&self) -> (bool, MonoTime) {
+        let status = lock_ignoring_poison(&self.0.status);
+        (status.is_blind, status.compared_until)
     }
 
     pub fn status(&self) -> GroupStatus {

@@ -3,8 +3,11 @@
 use super::*;
 use crate::backpressure::{BackpressurePolicy, OutputQueue};
 use crate::batch::WorkerBatch;
+use crate::export::open_export_queue;
 use crate::source::TakeOutcome;
 use packetrig_flow::table::TableOptions;
+use packetrig_units::MonoTime;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 /// A source that gives nothing until it is stopped, or panics if it is to.
@@ -56,7 +59,7 @@ fn options() -> MeterOptions {
         table: TableOptions { capacity: 64, ..TableOptions::default() },
         share: None,
         has_top: false,
-        loss_notice: None,
+        has_compared_copies: false,
     }
 }
 
@@ -223,6 +226,104 @@ fn ring_loss_lies_after_packets_that_were_in_the_ring() {
     });
     let last = records.max_by_key(packetrig_flow::FlowRecord::last_ns).unwrap();
     assert_eq!(last.history.unwrap().since_ns, FullRing::time_ns(FullRing::BEFORE_HOLE));
+}
+
+/// A copy of a link that is cut for half a second after its second packet. Its packets are 1 ms apart otherwise.
+struct CutCopy {
+    taken: Arc<AtomicU64>,
+    is_stopped: bool,
+}
+
+impl CutCopy {
+    const BEFORE_CUT: u64 = 2;
+    const PACKETS: u64 = 5;
+    const fn time_ns(number: u64) -> u64 {
+        let cut_ms = if number < Self::BEFORE_CUT { 0 } else { 500 };
+        1_790_000_000_000_000_000 + (number + cut_ms) * 1_000_000
+    }
+}
+
+impl PacketSource for CutCopy {
+    fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
+        let number = self.taken.load(Ordering::Acquire);
+        if number == Self::PACKETS {
+            return Ok(if self.is_stopped { TakeOutcome::Ended } else { TakeOutcome::Nothing });
+        }
+        let ip = [0x45, 0, 0, 20, 0, number.to_le_bytes()[0], 0, 0, 64, 17, 0, 0];
+        let frame = [&[2; 12][..], &[8, 0], &ip, &[198, 18, 0, 1, 198, 19, 0, 1]].concat();
+        intake.add_frame(&frame, 60, Self::time_ns(number), 1);
+        self.taken.store(number + 1, Ordering::Release);
+        Ok(TakeOutcome::Some)
+    }
+
+    fn delivered_until_ns(&mut self, _: bool) -> u64 {
+        Self::time_ns(self.taken.load(Ordering::Acquire).saturating_sub(1))
+    }
+
+    fn wait_for_packets(&mut self, _: u64) -> Result<(), Error> {
+        std::thread::yield_now();
+        Ok(())
+    }
+
+    fn ring_dropped(&mut self) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    fn stop_receiving(&mut self) -> Result<(), Error> {
+        self.is_stopped = true;
+        Ok(())
+    }
+
+    fn delivered_frames(&self) -> u64 {
+        self.taken.load(Ordering::Acquire)
+    }
+}
+
+/// Meters a copy that was cut, and returns since when its flow is followed.
+fn followed_since_ns(is_blind: bool) -> u64 {
+    let accounts = MeterAccounts::new();
+    let (queue, taken) = bounded(1000);
+    let (export, receiver) = open_export_queue(1 << 20, accounts.backpressure());
+    let channels = OutputChannels {
+        export: Some((export, false)),
+        sinks: vec![OutputQueue::new(queue, accounts.backpressure())],
+        backpressure: accounts.backpressure().clone(),
+    };
+    let delivered = Arc::new(AtomicU64::new(0));
+    let source = CutCopy { taken: Arc::clone(&delivered), is_stopped: false };
+    let opened = OpenedSources {
+        sources: vec![Box::new(source)],
+        reader: None,
+        captured: LedgerPacketSource::Nothing,
+    };
+    let mut options = MeterOptions { has_compared_copies: true, ..options() };
+    options.table.group = Some(RecordOriginMark { group: 1, meter: 1, lane: 0 });
+    let meter =
+        RunningMeter::launch_workers(&options, vec![None], &channels, &accounts, || Ok(opened)).unwrap();
+    drop(channels);
+    while delivered.load(Ordering::Acquire) < CutCopy::PACKETS {
+        std::thread::yield_now();
+    }
+    receiver.publish_copy_comparison(is_blind, MonoTime::from_nanos(u64::MAX));
+    let metered =
+        || meter.worker_statuses.iter().map(|worker| worker.published_counts().counts.metered).sum::<u64>();
+    while metered() < CutCopy::PACKETS {
+        std::thread::yield_now();
+    }
+    meter.stop_sources();
+    meter.join_workers().unwrap();
+    let records = taken.iter().flat_map(|batch| match batch {
+        WorkerBatch::Records(records) => records,
+        WorkerBatch::Sim(_) => Vec::new(),
+    });
+    let last = records.max_by_key(packetrig_flow::FlowRecord::last_ns).unwrap();
+    last.history.unwrap().since_ns
+}
+
+#[test]
+fn loss_shown_by_other_meters_lies_before_held_packets() {
+    assert_eq!(followed_since_ns(false), CutCopy::time_ns(0));
+    assert_eq!(followed_since_ns(true), CutCopy::time_ns(CutCopy::BEFORE_CUT));
 }
 
 #[test]

@@ -10,6 +10,9 @@
 //! Without a loss, `least <= most` for any two pairs of counts, however late they were taken. So `least > most`
 //! proves a loss. A short cut is noticed, too, when packets arrive again. A thread that does not run for a while
 //! never looks like a cut.
+//!
+//! The later one of the two counts is read, the less `least` shows. So only counts read soon after each other tell that
+//! nothing was lost.
 
 use super::Advertisement;
 use packetrig_units::{MonoTime, Nanos};
@@ -29,6 +32,10 @@ const MAX_REMEMBERED_COUNTS: usize = 128;
 const MIN_COUNT_INTERVAL: Nanos = Nanos::from_millis(10);
 /// Time after which a bound of the difference is replaced: packets that are in one copy only add up over time.
 const BOUND_LIFETIME: Nanos = Nanos::from_secs(5);
+/// If two counts were read within this time and two intervals of advertisements, they show whether packets were lost.
+const MAX_READING_GAP: Nanos = Nanos::from_millis(150);
+/// Time after which a silent member is not waited for.
+const MAX_PEER_SILENCE: Nanos = Nanos::from_secs(3);
 
 /// Number of packets of a copy of the link since the meter started, and when the number was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +68,10 @@ struct CopyLoss {
 #[derive(Clone, Debug)]
 struct PeerCopy {
     boot: u64,
+    heard_at: MonoTime,
+    interval: Nanos,
+    /// A loss before this time has been shown.
+    compared_until: MonoTime,
     /// Counts of the other member that wait for a later own count, oldest first.
     waiting: VecDeque<PacketCount>,
     /// Upper bounds of the difference, of the present window and the one before it.
@@ -85,6 +96,12 @@ impl CopyLossDetector {
     /// packets have arrived since.
     pub(super) const fn is_blind(&self) -> bool {
         self.loss.is_some()
+    }
+
+    /// Returns the time before which a loss of this member would have been shown by every other member that is heard.
+    pub(super) fn compared_until(&self, now: MonoTime) -> MonoTime {
+        let heard = self.peers.values().filter(|peer| now < peer.heard_at + MAX_PEER_SILENCE);
+        heard.map(|peer| peer.compared_until).min().unwrap_or(now)
     }
 
     /// Stores this member's packet count and compares it with the counts of its peers: a shortfall is a loss.
@@ -117,7 +134,7 @@ impl CopyLossDetector {
         // While nothing arrives, the copy is still cut. Counts from before the end of the cut say nothing about the
         // time after.
         if self.loss.take_if(|loss| loss.is_noted && loss.own_packets != self.own.packets).is_some() {
-            self.peers.clear();
+            self.peers.values_mut().for_each(PeerCopy::forget_counts);
             self.earlier.clear();
         }
     }
@@ -128,11 +145,12 @@ impl CopyLossDetector {
             all_until: now - (other.seen_all_ago + MAX_NETWORK_DELAY),
             none_after: now - other.seen_none_ago,
         };
-        let peer = self.peers.entry(other.meter).or_insert_with(|| PeerCopy::new(other.boot));
+        let peer = self.peers.entry(other.meter).or_insert_with(|| PeerCopy::new(other, now));
         // A meter that was started again counts from zero.
         if peer.boot != other.boot {
-            *peer = PeerCopy::new(other.boot);
+            *peer = PeerCopy::new(other, now);
         }
+        peer.heard_at = now;
         let before = self.earlier.partition_point(|own| own.none_after + MAX_COPY_DELAY <= count.all_until);
         if let Some(own) = before.checked_sub(1).and_then(|latest| self.earlier.get(latest)) {
             peer.update_copy_bound(packet_difference(&count, own), self.own.packets, now);
@@ -158,8 +176,20 @@ const fn packet_difference(other: &PacketCount, own: &PacketCount) -> i64 {
 }
 
 impl PeerCopy {
-    const fn new(boot: u64) -> Self {
-        Self { boot, waiting: VecDeque::new(), most: [None; 2] }
+    fn new(advertisement: &Advertisement, now: MonoTime) -> Self {
+        Self {
+            boot: advertisement.boot,
+            heard_at: now,
+            interval: advertisement.interval,
+            compared_until: MonoTime::default(),
+            waiting: VecDeque::new(),
+            most: [None; 2],
+        }
+    }
+
+    fn forget_counts(&mut self) {
+        self.waiting.clear();
+        self.most = [None; 2];
     }
 
     /// Returns whether the own count lacks packets that the other member had counted before.
@@ -168,6 +198,11 @@ impl PeerCopy {
         // The latest of these counts has the most packets. Earlier ones would show less.
         let Some(latest) = self.waiting.drain(..before).next_back() else { return false };
         let least = packet_difference(&latest, own);
+        let is_telling =
+            own.none_after.since(latest.all_until) <= MAX_READING_GAP + self.interval + self.interval;
+        if is_telling && self.most.iter().any(Option::is_some) {
+            self.compared_until = latest.all_until - MAX_COPY_DELAY;
+        }
         self.most.iter().flatten().any(|most| most.is_exceeded(least, own))
     }
 

@@ -109,6 +109,11 @@ impl GroupElection {
         self.copies.is_blind()
     }
 
+    /// Returns the time before which [`Self::is_blind`] would have shown a loss of packets.
+    pub fn compared_until(&self, now: MonoTime) -> MonoTime {
+        self.copies.compared_until(now)
+    }
+
     fn is_whole(&self) -> bool {
         if self.role.is_active() {
             return self.exported.whole_from_ns != NO_WHOLE_RECORD;

@@ -35,8 +35,6 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         return Err(Error::Usage("--key none cannot be combined with other fields".into()));
     }
     let group = record_origin_mark_of_group(arguments)?;
-    // Only records with histories tell the collector of a loss.
-    let loss_notice = loss_notice_time(arguments).filter(|_| group.is_some());
     let table = TableOptions {
         capacity: arguments.flows,
         active: arguments.active,
@@ -68,18 +66,14 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         table,
         share,
         has_top: arguments.top,
-        loss_notice,
+        // Only records with histories tell the collector of a loss.
+        has_compared_copies: group.is_some() && has_live_peers(arguments),
     })
 }
 
-/// Time after which the other meters of the group have shown that packets were lost before this meter; `None` if there
-/// are no peers, or the packets come from files.
-fn loss_notice_time(arguments: &Arguments) -> Option<Nanos> {
-    let is_live = !arguments.inputs.iter().any(|name| is_file_input(name));
-    let has_peers = is_live && !arguments.of_group.peer.is_empty();
-    // Counts are compared with each advertisement. Threads report and look every 50 ms, and advertisements may be as
-    // late as that.
-    has_peers.then(|| arguments.of_group.advertise + arguments.of_group.advertise + Nanos::from_millis(300))
+/// Returns whether other meters of the group count the same packets at the same time.
+fn has_live_peers(arguments: &Arguments) -> bool {
+    !arguments.of_group.peer.is_empty() && !arguments.inputs.iter().any(|name| is_file_input(name))
 }
 
 /// Reads the secret key from which flow numbers are computed; zero without a file.

@@ -108,3 +108,45 @@ fn cut_of_a_slow_link_is_noticed_by_eight_packets() {
     }
     assert!(member.is_blind());
 }
+
+/// Counts that were read far apart show nothing, so packets wait until closer ones are there.
+#[test]
+fn late_packet_count_compares_nothing() {
+    let mut member = member(options(1));
+    count_alike(&mut member, 10, 1000, 0);
+    let before = member.compared_until(at(1000));
+    assert!(before >= at(850) && before < at(1000), "{before:?}");
+    for ms in (1000..1500).step_by(10) {
+        member.on_advertisement(&peer_count(ms, ms), at(ms));
+    }
+    let late = PacketCount { packets: 1500, all_until: at(1100), none_after: at(1500) };
+    member.set_seen_packets(late);
+    assert_eq!(member.compared_until(at(1500)), before);
+    count_alike(&mut member, 1500, 1800, 0);
+    let until = member.compared_until(at(1800));
+    assert!(until >= at(1650) && until < at(1800), "{until:?}");
+    // A silent member compares nothing, and is not waited for after 3 s.
+    member.set_seen_packets(count(4000, 4000));
+    assert!(member.compared_until(at(4000)) < at(1800));
+    assert_eq!(member.compared_until(at(4800)), at(4800));
+}
+
+/// What is compared after a cut includes the cut.
+#[test]
+fn loss_is_shown_before_its_time_is_compared() {
+    let mut member = member(options(1));
+    count_alike(&mut member, 10, 1000, 0);
+    for ms in (1000..1400).step_by(10) {
+        member.set_seen_packets(count(990, ms));
+        member.on_advertisement(&peer_count(ms, ms), at(ms));
+        assert!(member.is_blind() || member.compared_until(at(ms)) < at(1100), "{ms}");
+    }
+    member.set_coverage(MeterCoverage { seen_since_ns: 1, ..FULL });
+    member.set_seen_packets(count(991, 1400));
+    assert!(!member.is_blind());
+    let cut_until = member.compared_until(at(1400));
+    count_alike(&mut member, 1410, 1450, 400);
+    assert_eq!(member.compared_until(at(1450)), cut_until, "no count since the cut has a bound yet");
+    count_alike(&mut member, 1450, 1800, 400);
+    assert!(!member.is_blind() && member.compared_until(at(1800)) > at(1600));
+}
