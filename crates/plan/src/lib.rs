@@ -38,5 +38,5 @@ pub use model::{
 };
 pub use parts::{PlanPart, PlanPartCutter};
 pub use problem::{PlanProblem, PlanProblems, ProblemSeverity};
-pub use read::{LABEL_FORMAT, UNSUPPORTED_HEADERS, is_port_label};
+pub use read::{LABEL_FORMAT, is_port_label};
 pub use steer::{PingRequest, PlanChange, StreamResumePoint};

@@ -22,7 +22,6 @@ mod size;
 mod tests;
 mod timing;
 
-pub use packet::UNSUPPORTED_HEADERS;
 pub use site::{LABEL_FORMAT, is_port_label};
 
 use crate::document;

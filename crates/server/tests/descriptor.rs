@@ -1,7 +1,7 @@
 //! The compiled OTG model that is committed (`model/compiled`) is what its sources in `model/` say.
 //!
-//! Patterns are expanded from their table, then all is compiled. The table of refused members is completed with those
-//! that every pattern has. After a change to `model/`, write both files anew:
+//! The headers are expanded from their table, then all is compiled. The table of refused members is completed with
+//! refused headers, and with those members that every pattern has. After a change to `model/`, write both files anew:
 //!
 //! ```text
 //! PACKETRIG_REWRITE=1 cargo test -p packetrig-server --test descriptor
@@ -18,8 +18,8 @@ const REWRITE: &str = "PACKETRIG_REWRITE";
 #[test]
 fn the_committed_descriptor_is_compiled_from_these_sources() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("model");
-    let (patterns, refused) = expand(&model);
-    let descriptor = compile(&model, &patterns).unwrap_or_else(|error| panic!("{error:?}"));
+    let ExpandedHeaders { proto, refused } = expand_headers(&model);
+    let descriptor = compile(&model, &proto).unwrap_or_else(|error| panic!("{error:?}"));
     for (name, made) in [("otg.binpb", descriptor), ("refused.txt", refused.into_bytes())] {
         let committed = model.join("compiled").join(name);
         if std::env::var_os(REWRITE).is_some() {
@@ -31,28 +31,97 @@ fn the_committed_descriptor_is_compiled_from_these_sources() {
     }
 }
 
-/// The patterns as Protocol Buffers source, and the complete table of refused members.
-fn expand(model: &Path) -> (String, String) {
-    let table = fs::read_to_string(model.join("patterns.txt")).expect("the table of patterns");
-    let mut refused = fs::read_to_string(model.join("refused.txt")).expect("the table of refused members");
-    let mut proto = String::from("syntax = \"proto3\";\npackage otg;\nimport \"auto.proto\";\n");
-    for line in table.lines().filter(|line| !line.starts_with('#')) {
-        let mut words = line.split_whitespace();
-        let name = format!("PatternFlow{}", words.next().expect("a line has a name"));
-        let words: Vec<&str> = words.collect();
-        match words.as_slice() {
-            ["checksum"] => proto += &checksum(&name),
-            [kind, more @ ..] => pattern(&name, kind, more, &mut proto, &mut refused),
-            [] => panic!("`{line}` has no type"),
+/// The headers as Protocol Buffers source, and the complete table of refused members.
+struct ExpandedHeaders {
+    proto: String,
+    refused: String,
+}
+
+fn expand_headers(model: &Path) -> ExpandedHeaders {
+    let table = fs::read_to_string(model.join("headers.txt")).expect("the table of headers");
+    let refused = fs::read_to_string(model.join("refused.txt")).expect("the table of refused members");
+    let proto = String::from("syntax = \"proto3\";\npackage otg;\nimport \"auto.proto\";\n");
+    let mut made = ExpandedHeaders { proto, refused };
+    let lines: Vec<&str> = table.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+    for block in lines.chunk_by(|_, next| next.starts_with(' ')) {
+        made.add_message(block[0], &block[1..]);
+    }
+    made
+}
+
+impl ExpandedHeaders {
+    /// Adds a message, and the patterns of its fields.
+    fn add_message(&mut self, message: &str, lines: &[&str]) {
+        let (mut choices, mut members, mut refused) = (String::new(), String::new(), Vec::new());
+        for line in lines {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                ["choice", ..] => {
+                    let values = line.trim_start().trim_start_matches("choice").split(',');
+                    choices = values.map(choice_value).collect();
+                }
+                [number, name, "refused"] => refused.push((parse_number(number), *name)),
+                [number, name, kind @ ("text" | "number" | "checksum"), more @ ..] => {
+                    let pattern = format!("Pattern{message}{}", camel_case(name));
+                    self.add_pattern(&pattern, kind, more);
+                    members += &format!("{pattern} {name} = {number};\n");
+                }
+                [number, name, kind @ ..] => members += &format!("{} {name} = {number};\n", kind.join(" ")),
+                _ => panic!("`{line}` is no member of {message}"),
+            }
+            if message == "FlowHeader"
+                && let [number, name, kind] = words.as_slice()
+                && *kind != "refused"
+            {
+                choices += &choice_value(&format!("{} {name}", parse_number(number) - 1));
+            }
+        }
+        if !choices.is_empty() {
+            members += &format!(
+                "message Choice {{ enum Enum {{ unspecified = 0; {choices} }} }}
+                optional Choice.Enum choice = 1;\n"
+            );
+        }
+        writeln!(self.proto, "message {message} {{\n{members}}}").expect("writing to text");
+        if !refused.is_empty() {
+            let row = |less| {
+                let members: Vec<String> =
+                    refused.iter().map(|(number, name)| format!("{} {name}", number - less)).collect();
+                members.join(", ")
+            };
+            writeln!(self.refused, "{message}.Choice.Enum: {}\n{message}: {}", row(1), row(0))
+                .expect("writing to text");
         }
     }
-    (proto, refused)
+
+    fn add_pattern(&mut self, name: &str, kind: &str, more: &[&str]) {
+        match kind {
+            "checksum" => self.proto += &checksum(name),
+            _ => pattern(name, kind, more, &mut self.proto, &mut self.refused),
+        }
+    }
+}
+
+fn parse_number(text: &str) -> u32 {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+}
+
+/// A value like `2 tos` as Protocol Buffers source.
+fn choice_value(text: &str) -> String {
+    let (number, name) = text.trim().split_once(' ').unwrap_or_else(|| panic!("`{text}` is no choice"));
+    format!("{name} = {number}; ")
+}
+
+/// `ether_type` as `EtherType`.
+fn camel_case(name: &str) -> String {
+    let capitalized = name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]);
+    capitalized.collect()
 }
 
 /// Drops the places in the sources, which are most of a descriptor.
-fn compile(model: &Path, patterns: &str) -> Result<Vec<u8>, protox::Error> {
+fn compile(model: &Path, headers: &str) -> Result<Vec<u8>, protox::Error> {
     let made = tempfile::tempdir().expect("there is room for temporary files");
-    fs::write(made.path().join("patterns.proto"), patterns).expect("there is room for temporary files");
+    fs::write(made.path().join("headers.proto"), headers).expect("there is room for temporary files");
     let mut compiler = protox::Compiler::new([model, made.path()])?;
     compiler.include_imports(true).include_source_info(false).open_file("service.proto")?;
     Ok(compiler.file_descriptor_set().encode_to_vec())

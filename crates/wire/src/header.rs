@@ -29,6 +29,10 @@ header_kinds! {
     Ethernet Vlan Ipv4 Ipv6 Tcp Udp Icmp Icmpv6 Arp Gre Vxlan Geneve Mpls EthernetPause PfcPause Custom
 }
 
+/// Headers that OTG has and packetrig does not.
+pub const UNSUPPORTED_HEADERS: &[&str] =
+    &["gtpv1", "gtpv2", "ppp", "igmpv1", "snmpv2c", "rsvp", "macsec", "lacp", "ipv6_extension_header", "cfm"];
+
 /// The definition of a kind of header.
 #[derive(Clone, Copy, Debug)]
 struct HeaderDef {

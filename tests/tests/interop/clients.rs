@@ -52,6 +52,6 @@ fn otg_model_subset_matches_public_model() {
     let directory = tempfile::tempdir().unwrap();
     let descriptor = directory.path().join("otg.bin");
     std::fs::write(&descriptor, packetrig_server::OTG_DESCRIPTOR).unwrap();
-    let refused = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/server/model/refused.txt");
+    let refused = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/server/model/compiled/refused.txt");
     check(&["model", descriptor.to_str().unwrap(), refused]);
 }

@@ -6,13 +6,10 @@ use crate::reader::{DocumentItem, DocumentObject};
 use crate::{PlanParseOptions, PlanProblem};
 use packetrig_wire::header::{
     AbsentValue, ExtraPatternChoice, FieldDef, FieldNotation, FieldSetting, HeaderKind, PacketHeader,
+    UNSUPPORTED_HEADERS,
 };
 use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use std::net::{Ipv4Addr, Ipv6Addr};
-
-/// Headers that OTG has and packetrig does not.
-pub const UNSUPPORTED_HEADERS: &[&str] =
-    &["gtpv1", "gtpv2", "ppp", "igmpv1", "snmpv2c", "rsvp", "macsec", "lacp", "ipv6_extension_header", "cfm"];
 
 /// Values that are needed to read a flow's headers and sizes, but that are not in them.
 #[derive(Clone, Copy)]

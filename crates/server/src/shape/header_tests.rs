@@ -2,8 +2,7 @@
 
 use super::message_descriptor;
 use super::model::{all_refused_members, descriptor_pool};
-use packetrig_plan::UNSUPPORTED_HEADERS;
-use packetrig_wire::header::HeaderKind;
+use packetrig_wire::header::{HeaderKind, UNSUPPORTED_HEADERS};
 use prost_reflect::{Kind, MessageDescriptor};
 use std::collections::BTreeSet;
 
