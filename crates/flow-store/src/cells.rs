@@ -68,6 +68,17 @@ impl ColumnCells {
         }
     }
 
+    /// For each row, the index of its value in a dictionary, and the length of the dictionary; `None` if the column has
+    /// numbers or flags.
+    pub(super) fn codes(&self) -> Option<(&[u32], usize)> {
+        match self {
+            Self::Addresses(cells) => Some((cells.codes(), cells.dictionary_length())),
+            Self::Macs(cells) => Some((cells.codes(), cells.dictionary_length())),
+            Self::Words(cells) => Some((cells.codes(), cells.dictionary_length())),
+            Self::Missing | Self::Numbers(_) | Self::Flags(_) => None,
+        }
+    }
+
     /// The address in a row; all zeros if the row has none.
     pub fn address_at(&self, row: usize) -> [u8; 16] {
         if let Self::Addresses(cells) = self { cells.get(row).copied().unwrap_or_default() } else { [0; 16] }

@@ -297,6 +297,15 @@ pub(super) struct GroupKeyWriter<'a> {
 }
 
 impl GroupKeyWriter<'_> {
+    /// If the key is the value of one column, and the column has a dictionary: for each row, the index of its value in
+    /// the dictionary, and the length of the dictionary.
+    pub(super) fn key_codes(&self) -> Option<(&[u32], usize)> {
+        match &self.parts[..] {
+            [GroupCells::Column(_, cells)] => cells.codes(),
+            _ => None,
+        }
+    }
+
     /// Replaces the content of `key` by the key of a row.
     pub(super) fn write_group_key(&self, row: usize, key: &mut Vec<u8>) {
         key.clear();

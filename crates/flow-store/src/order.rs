@@ -245,15 +245,23 @@ impl RankedRecords {
     /// number as the last held record comes after that record.
     fn promising_rows(&self, cells: &OperandCells<'_>, rows: &[usize]) -> Vec<usize> {
         let mut promising = rows.to_vec();
-        if let Some(last) = self.first.peek().filter(|_| self.first.len() == self.most)
-            && let Some(numbers) = cells.numbers()
-        {
+        let Some(numbers) = cells.numbers() else { return promising };
+        if let Some(last) = self.first.peek().filter(|_| self.first.len() == self.most) {
             let bound = clamp_to_u64(last.key.number);
             if self.order.is_largest_first {
                 filter_rows(&mut promising, |row| numbers[row] > bound);
             } else {
                 filter_rows(&mut promising, |row| numbers[row] < bound);
             }
+        }
+        // Each row of a chunk that is in order already would replace the one before it.
+        if promising.len() > self.most {
+            let rank = |&row: &usize| {
+                (if self.order.is_largest_first { u64::MAX - numbers[row] } else { numbers[row] }, row)
+            };
+            promising.select_nth_unstable_by_key(self.most, rank);
+            promising.truncate(self.most);
+            promising.sort_unstable();
         }
         promising
     }

@@ -157,7 +157,7 @@ fn count_groups(
     question: &TopGroupsQuery,
     bound: usize,
 ) -> Result<CountedGroups, Error> {
-    let scan = TopScan::new(&question.grouping, filter);
+    let scan = TopScan::new(&question.grouping, filter).merging_records();
     let wanted = [&question.grouping.needed_columns()[..], &TOP_COLUMNS[..]].concat();
     let mut counter = GroupCounter::new(question, bound, terms.reader_count());
     loop {
@@ -192,11 +192,18 @@ pub(super) struct TopScan<'a> {
     grouping: &'a FlowGrouping,
     filter: &'a FlowFilter,
     reverse: FlowFilter,
+    /// True if the caller only adds up sums: it may get one sum of several records of a group.
+    merges_records: bool,
 }
 
 impl<'a> TopScan<'a> {
     pub(super) fn new(grouping: &'a FlowGrouping, filter: &'a FlowFilter) -> Self {
-        Self { grouping, filter, reverse: filter.to_reversed() }
+        Self { grouping, filter, reverse: filter.to_reversed(), merges_records: false }
+    }
+
+    /// A scan for a caller that may get one sum of several records of a group.
+    fn merging_records(self) -> Self {
+        Self { merges_records: true, ..self }
     }
 
     /// The filter of the scan, which reads each record once. If the grouping distinguishes directions, it selects a record
@@ -209,7 +216,7 @@ impl<'a> TopScan<'a> {
         }
     }
 
-    /// Calls `add` with the key and the sum of each half of a record that is selected.
+    /// Calls `add` with the key and the sum of each half of a record that is selected, or of several such halves.
     // Generic, so that the call in the inner loop is inlined.
     pub(super) fn count_chunk(
         &self,
@@ -220,6 +227,11 @@ impl<'a> TopScan<'a> {
         // Both halves of a record have the same key, so a record is counted once and filtered as a whole.
         if !self.grouping.distinguishes_direction() {
             return self.count_rows(chunk, rows, FlowDirection::Both, add);
+        }
+        if self.filter.selects_all() {
+            // A half without packets is not counted, so no half needs to be filtered.
+            self.count_rows(chunk, rows, FlowDirection::Forward, add);
+            return self.count_rows(chunk, rows, FlowDirection::Reverse, add);
         }
         let forward = self.filter.select_among(chunk, rows.to_vec());
         self.count_rows(chunk, &forward, FlowDirection::Forward, add);
@@ -238,18 +250,39 @@ impl<'a> TopScan<'a> {
         // The columns are looked up once for the chunk and not for each row.
         let columns = TOP_COLUMNS.map(|name| chunk.column(name).numbers_of_first_rows(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
+        let sums = rows.iter().map(|&row| (row, sum_record_half(&columns, row, direction)));
+        // A half without packets does not count as a separate record.
+        let sums = sums.filter(|(_, has)| has.sum != GroupTotals::default());
         // One buffer for all rows: only new groups allocate.
         let mut key = Vec::new();
-        for &row in rows {
-            let has =
-                sum_record_half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
-            // A half without packets does not count as a separate record.
-            if has.sum != GroupTotals::default() {
-                keys.write_group_key(row, &mut key);
-                add(&key, has);
-            }
+        let mut add_row = |row, has| {
+            keys.write_group_key(row, &mut key);
+            add(&key, has);
+        };
+        match keys.key_codes().filter(|(_, values)| self.merges_records && *values <= rows.len()) {
+            Some((codes, values)) => add_sums_by_code(sums, codes, values, add_row),
+            None => sums.for_each(|(row, has)| add_row(row, has)),
         }
     }
+}
+
+/// Adds up the sums of rows with the same code. Calls `add` with a row of each code and the code's sum.
+fn add_sums_by_code(
+    sums: impl Iterator<Item = (usize, GroupSum)>,
+    codes: &[u32],
+    values: usize,
+    mut add: impl FnMut(usize, GroupSum),
+) {
+    let mut by_code = vec![(0, GroupSum::default()); values];
+    for (row, has) in sums {
+        let (last_row, sum) = &mut by_code[codes[row] as usize];
+        *last_row = row;
+        sum.add_sum(has);
+    }
+    by_code
+        .into_iter()
+        .filter(|(_, has)| has.sum != GroupTotals::default())
+        .for_each(|(row, has)| add(row, has));
 }
 
 fn build_top_answer(question: &TopGroupsQuery, counted: CountedGroups) -> TopGroupsResult {
@@ -267,8 +300,14 @@ fn build_top_answer(question: &TopGroupsQuery, counted: CountedGroups) -> TopGro
 }
 
 /// The totals of a record in a direction, from its values in the order of [`TOP_COLUMNS`].
-fn sum_record_half(values: [u64; TOP_COLUMNS.len()], direction: FlowDirection) -> GroupSum {
-    let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part, sampling] = values;
+#[inline]
+fn sum_record_half(columns: &[&[u64]; TOP_COLUMNS.len()], row: usize, direction: FlowDirection) -> GroupSum {
+    // Each column by itself: `map` over the array is a call for each value.
+    let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part, sampling] = columns;
+    let at = |numbers: &[u64]| numbers.get(row).copied().unwrap_or(0);
+    let (first_ns, last_ns, part, sampling) = (at(first_ns), at(last_ns), at(part), at(sampling));
+    let (packets, bytes) = (at(packets), at(bytes));
+    let (packets_back, bytes_back) = (at(packets_back), at(bytes_back));
     // A long flow has several records; only its first part counts as a flow.
     let first_part = u64::from(part == 0);
     let sum = match direction {

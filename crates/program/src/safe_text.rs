@@ -15,7 +15,7 @@ const MAX_COLOUR_SEQUENCE_BYTES: usize = 32;
 
 /// Escapes all characters that a terminal would obey or would not show.
 pub fn escape_unsafe_text(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unsafe_char) {
+    if is_visible_ascii(text) || !text.contains(is_unsafe_char) {
         return Cow::Borrowed(text);
     }
     // Sequences that clear the screen stay only at the beginning, where this program puts them: in the middle
@@ -40,6 +40,21 @@ pub fn escape_unsafe_text(text: &str) -> Cow<'_, str> {
         left = rest;
     }
     Cow::Owned(shown)
+}
+
+/// Returns whether the text has nothing but visible ASCII characters, spaces, tabs and line ends. Looks at eight bytes
+/// at a time: millions of rows take longer to check than to read otherwise.
+fn is_visible_ascii(text: &str) -> bool {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let (words, rest) = text.as_bytes().as_chunks::<8>();
+    let is_visible = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+    let is_visible_word = |bytes: &[u8; 8]| {
+        let word = u64::from_le_bytes(*bytes);
+        // The highest bit of a byte is set here if the byte is below a space, or above a tilde.
+        let marks = word.wrapping_sub(0x20 * EACH) | word.wrapping_add(EACH) | word;
+        marks & (0x80 * EACH) == 0 || bytes.iter().all(is_visible)
+    };
+    words.iter().all(is_visible_word) && rest.iter().all(is_visible)
 }
 
 /// Returns true if the character is not printable and is no line end or tab.

@@ -36,6 +36,11 @@ impl<T> CodedCells<T> {
         self.codes.iter().map(|&code| &self.dictionary[code as usize])
     }
 
+    /// For each row, the index of its value in the dictionary.
+    pub(crate) fn codes(&self) -> &[u32] {
+        &self.codes
+    }
+
     /// Number of values in the dictionary, including values that no row has.
     pub(crate) fn dictionary_length(&self) -> usize {
         self.dictionary.len()

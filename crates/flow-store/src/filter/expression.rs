@@ -56,7 +56,7 @@ impl FilterExpression {
     }
 
     /// Returns whether the form of the expression alone shows that it holds for every record.
-    fn always_holds(&self) -> bool {
+    pub(super) fn always_holds(&self) -> bool {
         match self {
             Self::One(_) | Self::Field(_) => false,
             Self::All(parts) => parts.iter().all(Self::always_holds),

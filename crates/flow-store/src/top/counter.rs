@@ -10,7 +10,7 @@
 //! Invariant: after a scan, the sum of a group in the table includes every record of the group.
 
 use super::sketch::GroupSketch;
-use super::table::GroupTable;
+use super::table::{GroupTable, PendingRows, ROWS_PER_BATCH};
 use super::{GroupSum, TopGroupsQuery, TopOrder};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -52,6 +52,8 @@ pub(super) struct ScanCounter<'a> {
     /// The hashes of the groups that this scan counts.
     range: HashRange,
     table: GroupTable,
+    /// Rows that are in `scanned`, and not in the table yet.
+    pending: PendingRows,
     /// Upper bounds of the sums of all groups. Present once the table was full in the first scan.
     sketch: Option<GroupSketch>,
     is_first_scan: bool,
@@ -63,12 +65,24 @@ impl ScanCounter<'_> {
     /// Adds the values of a record to its group.
     pub(super) fn add_record(&mut self, key: &[u8], has: GroupSum) {
         self.scanned.add_sum(has);
-        let hash = self.table.hash_key(key);
-        if !self.add_to_sketch_and_check_counted(hash, has) {
-            return;
+        self.pending.add_row(self.table.hash_key(key), key, has);
+        if self.pending.len() == ROWS_PER_BATCH {
+            self.add_pending_rows();
         }
-        self.table.add_to_group(hash, key, has);
+    }
+
+    /// Adds the pending rows to their groups.
+    fn add_pending_rows(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut is_counted = [false; ROWS_PER_BATCH];
+        for (is_counted, (hash, has)) in is_counted.iter_mut().zip(pending.rows()) {
+            *is_counted = self.add_to_sketch_and_check_counted(*hash, *has);
+        }
+        self.table.add_rows_to_groups(&pending, &is_counted);
         self.drop_groups_if_table_full();
+        // The next rows reuse its memory.
+        pending.clear();
+        self.pending = pending;
     }
 
     /// Adds a record to the sketch, if there is one. Returns whether this scan counts the record's group.
@@ -177,6 +191,7 @@ impl<'a> GroupCounter<'a> {
             bound: self.thread_bound,
             range: self.range,
             table: self.empty.clone(),
+            pending: PendingRows::default(),
             sketch: None,
             is_first_scan: self.is_first_scan,
             promising: self.promising.clone(),
@@ -185,7 +200,8 @@ impl<'a> GroupCounter<'a> {
     }
 
     /// Ends a scan over all records, with the counters of its threads. Returns `false` if another scan is needed.
-    pub(super) fn end_scan(&mut self, counters: Vec<ScanCounter<'a>>) -> bool {
+    pub(super) fn end_scan(&mut self, mut counters: Vec<ScanCounter<'a>>) -> bool {
+        counters.iter_mut().for_each(ScanCounter::add_pending_rows);
         let merged = counters.into_iter().reduce(|mut all, other| {
             all.merge_counter(other);
             all

@@ -88,7 +88,7 @@ fn sum_listed_groups<C: Clone + Send + Sync>(
 ) -> Result<ListedSums<C>, Error> {
     let &GroupSumRequest { terms, files, filter, grouping, keys } = groups;
     let listed: ListedKeys = keys.iter().cloned().zip(0..).collect();
-    let scan = TopScan { grouping, filter, reverse: filter.to_reversed() };
+    let scan = TopScan::new(grouping, filter);
     let wanted = [&grouping.needed_columns()[..], &TOP_COLUMNS[..]].concat();
     let count = |(scanned, counter): &mut (GroupSum, C), chunk: &RowChunk, rows: &[usize]| {
         scan.count_chunk(chunk, rows, &mut |key: &[u8], has: GroupSum| {

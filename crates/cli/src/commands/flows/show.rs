@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::numbers::format_count;
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_fitted_table;
+use packetrig_flow_store::cells::ColumnCells;
 use packetrig_flow_store::columns::flow_columns;
 use packetrig_flow_store::names::FlowNames;
 use packetrig_flow_store::order::{FirstRecords, RecordOrder, first_records};
@@ -17,6 +18,8 @@ use packetrig_units::Nanos;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+/// Bytes of a row of a few columns.
+const USUAL_ROW_BYTES: usize = 80;
 /// Rows of a table without `--most`.
 const DEFAULT_ROW_LIMIT: usize = 50;
 /// Columns that are read for a table without `--columns`.
@@ -73,25 +76,27 @@ fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(
         let heading: Vec<_> = columns.iter().map(|column| column.full_name()).collect();
         output.write_line(heading.join(","));
     }
-    let append = |chunk: &RowChunk, row: usize, text: &mut String| {
+    let append = |chunk: &RowChunk, cells: &[&ColumnCells], row: usize, text: &mut String| {
         if arguments.form.csv {
-            shown.append_csv_row(chunk, row, text);
+            shown.append_csv_row(chunk, cells, row, text);
         } else {
-            shown.append_json_row(chunk, row, text);
+            shown.append_json_row(chunk, cells, row, text);
         }
     };
     if let Some(order) = arguments.order {
         let found = find_first_records(arguments, &shown, &needed, order, &mut |chunk, row| {
             let mut text = String::new();
-            append(chunk, row, &mut text);
+            append(chunk, &shown.find_cells(chunk), row, &mut text);
             text
         })?;
         output.write_text(found.shown.concat());
         return Ok(());
     }
     let files = list_flow_files(&arguments.places)?;
-    let render =
-        |chunk: &RowChunk, rows: &[usize]| RenderedRows::render(rows, |row, text| append(chunk, row, text));
+    let render = |chunk: &RowChunk, rows: &[usize]| {
+        let cells = shown.find_cells(chunk);
+        RenderedRows::render(rows, |row, text| append(chunk, &cells, row, text))
+    };
     let mut left = arguments.most.unwrap_or(usize::MAX);
     // The reading threads also render the rows, because rendering costs more than reading.
     let filter = arguments.filter.to_flow_filter(&names)?;
@@ -113,7 +118,8 @@ struct RenderedRows {
 
 impl RenderedRows {
     fn render(rows: &[usize], append: impl Fn(usize, &mut String)) -> Self {
-        let mut rendered = Self { text: String::new(), ends: Vec::with_capacity(rows.len()) };
+        let text = String::with_capacity(rows.len() * USUAL_ROW_BYTES);
+        let mut rendered = Self { text, ends: Vec::with_capacity(rows.len()) };
         for &row in rows {
             append(row, &mut rendered.text);
             rendered.ends.push(rendered.text.len());

@@ -4,7 +4,8 @@
 use super::values::{cell_text, text_or_dash};
 use crate::args::ShownColumn;
 use packetrig_flow::element::ElementKind;
-use packetrig_flow_store::json::append_cell;
+use packetrig_flow_store::cells::ColumnCells;
+use packetrig_flow_store::json::{append_cell, append_plain_cell};
 use packetrig_flow_store::names::{FlowNames, NameValue};
 use packetrig_flow_store::scan::RowChunk;
 use packetrig_store::files::csv_field;
@@ -26,18 +27,32 @@ impl ShownColumns<'_> {
         needed.collect()
     }
 
-    pub(super) fn append_json_row(&self, chunk: &RowChunk, row: usize, text: &mut String) {
+    /// The cells of the stored columns in a chunk, in the order of the columns; missing ones for names.
+    pub(super) fn find_cells<'c>(&self, chunk: &'c RowChunk) -> Vec<&'c ColumnCells> {
+        let cells = self.columns.iter().map(|column| match column {
+            ShownColumn::Stored(column) => chunk.column(column.name),
+            ShownColumn::Named(_) => &ColumnCells::Missing,
+        });
+        cells.collect()
+    }
+
+    /// Appends a row; `cells` are those of its chunk.
+    pub(super) fn append_json_row(
+        &self,
+        chunk: &RowChunk,
+        cells: &[&ColumnCells],
+        row: usize,
+        text: &mut String,
+    ) {
         // This code writes JSON by hand: a JSON value for each of millions of records would cost
         // more than reading them.
         let mut before = '{';
-        for column in self.columns {
+        for (column, cells) in self.columns.iter().zip(cells) {
             text.push(before);
             before = ',';
             text.extend(["\"", column.full_name(), "\":"]);
             match column {
-                ShownColumn::Stored(column) => {
-                    append_cell(column.kind, chunk.column(column.name), row, text);
-                }
+                ShownColumn::Stored(column) => append_cell(column.kind, cells, row, text),
                 ShownColumn::Named(column) => {
                     let value = match column.value_in_row(self.names, chunk, row) {
                         NameValue::Number(number) => Value::from(number),
@@ -51,8 +66,14 @@ impl ShownColumns<'_> {
     }
 
     /// Appends values as in JSON, except that texts are in quotes only if CSV needs them.
-    pub(super) fn append_csv_row(&self, chunk: &RowChunk, row: usize, text: &mut String) {
-        for (index, column) in self.columns.iter().enumerate() {
+    pub(super) fn append_csv_row(
+        &self,
+        chunk: &RowChunk,
+        cells: &[&ColumnCells],
+        row: usize,
+        text: &mut String,
+    ) {
+        for (index, (column, cells)) in self.columns.iter().zip(cells).enumerate() {
             if index > 0 {
                 text.push(',');
             }
@@ -61,14 +82,9 @@ impl ShownColumns<'_> {
                 ShownColumn::Stored(column)
                     if matches!(column.kind, ElementKind::Word | ElementKind::Fields) =>
                 {
-                    text.push_str(&csv_field(chunk.column(column.name).word_at(row)));
+                    text.push_str(&csv_field(cells.word_at(row)));
                 }
-                ShownColumn::Stored(column) => {
-                    let mut value = String::new();
-                    append_cell(column.kind, chunk.column(column.name), row, &mut value);
-                    // JSON quotes addresses; CSV needs no quotes for them.
-                    text.push_str(value.trim_matches('"'));
-                }
+                ShownColumn::Stored(_) => append_plain_cell(cells, row, text),
                 ShownColumn::Named(column) => {
                     text.push_str(&csv_field(&name_text(column.value_in_row(self.names, chunk, row))));
                 }
