@@ -64,9 +64,11 @@ impl ExpandedHeaders {
                 [number, name, kind @ ("text" | "number" | "checksum"), more @ ..] => {
                     let pattern = format!("Pattern{message}{}", camel_case(name));
                     self.add_pattern(&pattern, kind, more);
-                    members += &format!("{pattern} {name} = {number};\n");
+                    members.extend([&pattern, " ", name, " = ", number, ";\n"]);
                 }
-                [number, name, kind @ ..] => members += &format!("{} {name} = {number};\n", kind.join(" ")),
+                [number, name, kind @ ..] => {
+                    members.extend([&kind.join(" "), " ", name, " = ", number, ";\n"]);
+                }
                 _ => panic!("`{line}` is no member of {message}"),
             }
             if message == "FlowHeader"
@@ -77,10 +79,8 @@ impl ExpandedHeaders {
             }
         }
         if !choices.is_empty() {
-            members += &format!(
-                "message Choice {{ enum Enum {{ unspecified = 0; {choices} }} }}
-                optional Choice.Enum choice = 1;\n"
-            );
+            let values = ["message Choice { enum Enum { unspecified = 0; ", &choices, "} }\n"];
+            members.extend(values.into_iter().chain(["optional Choice.Enum choice = 1;\n"]));
         }
         writeln!(self.proto, "message {message} {{\n{members}}}").expect("writing to text");
         if !refused.is_empty() {

@@ -26,7 +26,8 @@ struct GroupPlace {
 impl GroupPlace {
     const fn tag_of_hash(hash: u64) -> u32 {
         // The table itself uses the lowest and the highest bits.
-        (hash >> 24) as u32
+        let [_, _, _, a, b, c, d, _] = hash.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
     }
 }
 
