@@ -6,6 +6,7 @@
 //!
 //! Invariant: a copied column has the same bytes as a newly encoded one.
 
+use super::columns::{ExporterRow, FlowColumn};
 use super::encode::write_values;
 use bytes::Bytes;
 use packetrig_flow::element::{ElementKind, ElementValue};
@@ -15,6 +16,9 @@ use parquet::file::properties::WriterPropertiesPtr;
 use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use std::fmt;
+
+/// Number of rows that are compared before the next column is: about 25 KiB.
+const ROWS_PER_COMPARISON: usize = 64;
 
 /// Cache with the last constant encoding of each column of a table, by the position of the column.
 #[derive(Default)]
@@ -77,13 +81,44 @@ impl ConstantColumn {
     }
 }
 
-/// Returns the value that all rows have; `None` if they differ or there are no rows. The fields of `otherFields` nearly
-/// always differ, so that column is constant only if no row has such fields. The value is then an empty word.
-pub(crate) fn find_constant_value<'a>(
-    mut values: impl Iterator<Item = ElementValue<'a>>,
-) -> Option<ElementValue<'static>> {
-    let first = to_static_value(values.next()?)?;
-    values.all(|value| to_static_value(value) == Some(first)).then_some(first)
+/// For each column, the value that all rows have; `None` if they differ or there are no rows. The fields of `otherFields`
+/// nearly always differ, so that column is constant only if no row has such fields. The value is then an empty word.
+pub(crate) fn find_constant_values(
+    columns: &[FlowColumn],
+    rows: &[ExporterRow],
+) -> Vec<Option<ElementValue<'static>>> {
+    let Some(first) = rows.first() else { return vec![None; columns.len()] };
+    let values = columns.iter().map(|column| to_static_value(column.value_in_row(first)));
+    let mut constant: Vec<_> = values.collect();
+    // All columns of a few rows, and not all rows of a column: the rows of a group do not fit into a cache, and each
+    // column would fetch them again.
+    for rows in rows.chunks(ROWS_PER_COMPARISON) {
+        for (column, constant) in columns.iter().zip(&mut constant) {
+            let value = constant.take();
+            *constant =
+                value.filter(|value| rows.iter().all(|row| is_value(column.value_in_row(row), *value)));
+        }
+    }
+    constant
+}
+
+/// Returns whether a value is this one. That is asked for each value of a row, so it compares numbers and not bytes where
+/// it can.
+fn is_value(value: ElementValue<'_>, constant: ElementValue<'static>) -> bool {
+    match (value, constant) {
+        (ElementValue::Number(value), ElementValue::Number(constant)) => value == constant,
+        (ElementValue::Address(value), ElementValue::Address(constant)) => {
+            u128::from_ne_bytes(value) == u128::from_ne_bytes(constant)
+        }
+        (ElementValue::Mac(value), ElementValue::Mac(constant)) => value == constant,
+        // Words are packetrig's own: equal ones usually are the same text, and most are empty.
+        (ElementValue::Word(value), ElementValue::Word(constant)) => {
+            value.len() == constant.len()
+                && (value.is_empty() || std::ptr::eq(value, constant) || value == constant)
+        }
+        (ElementValue::Flag(value), ElementValue::Flag(constant)) => value == constant,
+        (value, constant) => to_static_value(value) == Some(constant),
+    }
 }
 
 fn to_static_value(value: ElementValue<'_>) -> Option<ElementValue<'static>> {

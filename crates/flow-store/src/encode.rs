@@ -3,7 +3,7 @@
 //! Numbers keep their width and are marked as unsigned; times are timestamps in nanoseconds; addresses are bytes.
 
 use super::columns::{self, ExporterRow, LedgerRow, REVERSE_ENTERPRISE};
-use super::constant_columns::{ConstantColumns, WritableColumn, find_constant_value};
+use super::constant_columns::{ConstantColumns, WritableColumn, find_constant_values};
 use packetrig_flow::element::{ElementKind, ElementValue};
 use packetrig_units::{clamp_to_i64, clamp_to_u32};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
@@ -160,15 +160,19 @@ pub(crate) fn append_flows(
     let schema = file.schema_descr().columns().to_vec();
     let properties = Arc::clone(file.properties());
     let mut group = file.next_row_group()?;
-    for (index, (column, described)) in columns::flow_columns().iter().zip(schema).enumerate() {
-        let values = rows.iter().map(|row| column.value_in_row(row));
-        match find_constant_value(values.clone()) {
+    let columns = columns::flow_columns();
+    let values = find_constant_values(columns, rows);
+    for (index, ((column, described), value)) in columns.iter().zip(schema).zip(values).enumerate() {
+        match value {
             Some(value) => {
                 let properties = Arc::clone(&properties);
                 let written = WritableColumn { index, kind: column.kind, schema: described, properties };
                 constant.append_column(&mut group, written, value, rows.len())?;
             }
-            None => write_column(&mut group, column.kind, false, values.map(Some))?,
+            None => {
+                let values = rows.iter().map(|row| Some(column.value_in_row(row)));
+                write_column(&mut group, column.kind, false, values)?;
+            }
         }
     }
     group.close().map(drop)

@@ -256,10 +256,8 @@ impl RankedRecords {
         }
         // Each row of a chunk that is in order already would replace the one before it.
         if promising.len() > self.most {
-            let rank = |&row: &usize| {
-                (if self.order.is_largest_first { u64::MAX - numbers[row] } else { numbers[row] }, row)
-            };
-            promising.select_nth_unstable_by_key(self.most, rank);
+            let reverse = if self.order.is_largest_first { u64::MAX } else { 0 };
+            promising.select_nth_unstable_by_key(self.most, |&row| (numbers[row] ^ reverse, row));
             promising.truncate(self.most);
             promising.sort_unstable();
         }

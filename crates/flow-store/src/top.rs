@@ -255,34 +255,34 @@ impl<'a> TopScan<'a> {
         let sums = sums.filter(|(_, has)| has.sum != GroupTotals::default());
         // One buffer for all rows: only new groups allocate.
         let mut key = Vec::new();
-        let mut add_row = |row, has| {
-            keys.write_group_key(row, &mut key);
-            add(&key, has);
-        };
         match keys.key_codes().filter(|(_, values)| self.merges_records && *values <= rows.len()) {
-            Some((codes, values)) => add_sums_by_code(sums, codes, values, add_row),
-            None => sums.for_each(|(row, has)| add_row(row, has)),
+            Some((codes, values)) => {
+                for (row, has) in sum_by_code(sums, codes, values) {
+                    keys.write_group_key(row, &mut key);
+                    add(&key, has);
+                }
+            }
+            None => sums.for_each(|(row, has)| {
+                keys.write_group_key(row, &mut key);
+                add(&key, has);
+            }),
         }
     }
 }
 
-/// Adds up the sums of rows with the same code. Calls `add` with a row of each code and the code's sum.
-fn add_sums_by_code(
+/// Adds up the sums of rows with the same code. Returns a row of each code, and the code's sum.
+fn sum_by_code(
     sums: impl Iterator<Item = (usize, GroupSum)>,
     codes: &[u32],
     values: usize,
-    mut add: impl FnMut(usize, GroupSum),
-) {
+) -> impl Iterator<Item = (usize, GroupSum)> {
     let mut by_code = vec![(0, GroupSum::default()); values];
     for (row, has) in sums {
         let (last_row, sum) = &mut by_code[codes[row] as usize];
         *last_row = row;
         sum.add_sum(has);
     }
-    by_code
-        .into_iter()
-        .filter(|(_, has)| has.sum != GroupTotals::default())
-        .for_each(|(row, has)| add(row, has));
+    by_code.into_iter().filter(|(_, has)| has.sum != GroupTotals::default())
 }
 
 fn build_top_answer(question: &TopGroupsQuery, counted: CountedGroups) -> TopGroupsResult {

@@ -47,14 +47,17 @@ pub fn escape_unsafe_text(text: &str) -> Cow<'_, str> {
 fn is_visible_ascii(text: &str) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let (words, rest) = text.as_bytes().as_chunks::<8>();
-    let is_visible = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
-    let is_visible_word = |bytes: &[u8; 8]| {
+    let are_visible = words.iter().all(|bytes| {
         let word = u64::from_le_bytes(*bytes);
         // The highest bit of a byte is set here if the byte is below a space, or above a tilde.
         let marks = word.wrapping_sub(0x20 * EACH) | word.wrapping_add(EACH) | word;
-        marks & (0x80 * EACH) == 0 || bytes.iter().all(is_visible)
-    };
-    words.iter().all(is_visible_word) && rest.iter().all(is_visible)
+        marks & (0x80 * EACH) == 0 || has_only_visible_ascii(bytes)
+    });
+    are_visible && has_only_visible_ascii(rest)
+}
+
+fn has_only_visible_ascii(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'))
 }
 
 /// Returns true if the character is not printable and is no line end or tab.
