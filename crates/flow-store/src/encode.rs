@@ -163,16 +163,13 @@ pub(crate) fn append_flows(
     let columns = columns::flow_columns();
     let values = find_constant_values(columns, rows);
     for (index, ((column, described), value)) in columns.iter().zip(schema).zip(values).enumerate() {
-        match value {
-            Some(value) => {
-                let properties = Arc::clone(&properties);
-                let written = WritableColumn { index, kind: column.kind, schema: described, properties };
-                constant.append_column(&mut group, written, value, rows.len())?;
-            }
-            None => {
-                let values = rows.iter().map(|row| Some(column.value_in_row(row)));
-                write_column(&mut group, column.kind, false, values)?;
-            }
+        if let Some(value) = value {
+            let properties = Arc::clone(&properties);
+            let written = WritableColumn { index, kind: column.kind, schema: described, properties };
+            constant.append_column(&mut group, written, value, rows.len())?;
+        } else {
+            let values = rows.iter().map(|row| Some(column.value_in_row(row)));
+            write_column(&mut group, column.kind, false, values)?;
         }
     }
     group.close().map(drop)
