@@ -33,7 +33,6 @@ mod written;
 
 pub use options::GroupExport;
 pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
-pub(crate) use outbox::CopyComparison;
 pub use outbox::{
     BATCH_BYTES, ExportQueueReceiver, ExportQueueSender, WorkerExportBuffer, WorkerProgress,
     full_batches_in_bytes, open_export_queue,

@@ -7,8 +7,9 @@
 //! Invariant, for every sink: offered = accepted by its queue + lost here, by cause.
 
 use crate::backpressure::{OpenSourceGuard, OutputQueue};
-use crate::export::{CopyComparison, WorkerProgress};
+use crate::export::WorkerProgress;
 use crate::{BackpressurePolicy, WorkerBatch, export};
+use packetrig_flow::group::CopyComparison;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowEventReceiver;
 use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord, RecordLosses};
@@ -102,7 +103,7 @@ impl OutputQueues {
     }
 
     /// See [`WorkerExportBuffer::take_copy_comparison`](export::WorkerExportBuffer::take_copy_comparison).
-    pub(crate) fn take_copy_comparison(&mut self) -> CopyComparison {
+    pub(crate) fn take_copy_comparison(&mut self) -> (bool, CopyComparison) {
         let out = self.records_out.as_mut();
         out.map(export::WorkerExportBuffer::take_copy_comparison).unwrap_or_default()
     }

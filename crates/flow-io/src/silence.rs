@@ -9,13 +9,15 @@
 //! Invariant: every packet comes out once, in the order of arrival.
 
 use packetrig_flow::PacketInfo;
+use packetrig_flow::group::CopyComparison;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
 /// Shortest silence that counts. Packet counts of two meters cannot show a cut of less than 70 ms, see
 /// `flow::group::copies`.
 const MIN_SILENCE_NS: u64 = 50_000_000;
-/// Maximum number of packets that are held back (34 MiB). Above it, the oldest packets are released early.
+/// Maximum number of packets that a worker holds back: 34 MiB, or twice that while their buffer has just grown. Above it,
+/// the oldest packets are released early.
 const MAX_HELD_PACKETS: usize = 1 << 18;
 /// Time after which packets are released although nothing is compared: no other meter may be able to count.
 const MAX_HOLDING_TIME: Nanos = Nanos::from_secs(3);
@@ -27,12 +29,16 @@ pub(crate) struct SilenceBuffer {
     /// Held packets, oldest first. Each group was begun by a silence.
     waiting: VecDeque<WaitingGroup>,
     held_packets: usize,
+    /// True if packets were lost after the last held one.
+    is_after_loss: bool,
 }
 
 #[derive(Debug)]
 struct WaitingGroup {
     packets: Vec<PacketInfo>,
-    held_since: MonoTime,
+    /// Times of the packet before the silence, and of the first one after it.
+    silent_since: MonoTime,
+    silent_until: MonoTime,
     is_after_loss: bool,
 }
 
@@ -46,11 +52,11 @@ pub(crate) struct ReleasedPackets {
 
 impl SilenceBuffer {
     /// Accepts packets in the order of arrival. Returns the number of packets at the beginning that need not wait: the
-    /// caller meters them. The others are held back. `now` returns the time of `CLOCK_BOOTTIME`.
+    /// caller meters them. The others are held back. `boottime` converts the time of a packet to `CLOCK_BOOTTIME`.
     pub(crate) fn hold_packets_after_silence(
         &mut self,
         packets: &[PacketInfo],
-        now: impl Fn() -> MonoTime,
+        boottime: impl Fn(u64) -> MonoTime,
     ) -> usize {
         let Some(last) = packets.last() else { return 0 };
         let before_ns = self.latest_ns.unwrap_or(packets[0].at_ns);
@@ -61,11 +67,17 @@ impl SilenceBuffer {
         }
         let mut free = 0;
         for packet in packets {
-            let silence_ns = packet.at_ns.saturating_sub(self.latest_ns.unwrap_or(packet.at_ns));
+            let before_ns = self.latest_ns.unwrap_or(packet.at_ns);
             self.latest_ns = Some(packet.at_ns);
-            if silence_ns >= MIN_SILENCE_NS {
-                let group = WaitingGroup { packets: Vec::new(), held_since: now(), is_after_loss: false };
-                self.waiting.push_back(group);
+            let is_silence = packet.at_ns.saturating_sub(before_ns) >= MIN_SILENCE_NS;
+            let is_after_loss = std::mem::take(&mut self.is_after_loss) && !self.waiting.is_empty();
+            if is_silence || is_after_loss {
+                self.waiting.push_back(WaitingGroup {
+                    packets: Vec::new(),
+                    silent_since: boottime(before_ns),
+                    silent_until: boottime(packet.at_ns),
+                    is_after_loss,
+                });
             }
             match self.waiting.back_mut() {
                 Some(group) => {
@@ -78,20 +90,25 @@ impl SilenceBuffer {
         free
     }
 
-    /// Records that packets were lost. It is not known before which of the held packets that was.
+    /// Records that packets were lost, before any of the held packets or after the last one.
     pub(crate) fn mark_packet_loss(&mut self) {
         self.waiting.iter_mut().for_each(|group| group.is_after_loss = true);
+        self.is_after_loss = !self.waiting.is_empty();
     }
 
-    /// Takes out the oldest packets, if a loss before them would be known by now. Both times are of `CLOCK_BOOTTIME`.
+    /// Takes out the oldest packets, if it is known by now whether packets were lost before them. All times are of
+    /// `CLOCK_BOOTTIME`.
     pub(crate) fn take_compared_packets(
         &mut self,
-        compared_until: MonoTime,
+        comparison: CopyComparison,
         now: MonoTime,
     ) -> Option<ReleasedPackets> {
         let oldest = self.waiting.front()?;
-        let is_due = oldest.held_since <= compared_until
-            || now >= oldest.held_since + MAX_HOLDING_TIME
+        let is_compared = comparison.bounded_since <= oldest.silent_since
+            && oldest.silent_until <= comparison.compared_until;
+        let is_due = oldest.is_after_loss
+            || is_compared
+            || now >= oldest.silent_until + MAX_HOLDING_TIME
             || self.held_packets > MAX_HELD_PACKETS;
         if is_due { self.take_oldest_packets() } else { None }
     }
@@ -125,9 +142,18 @@ mod tests {
         MonoTime::from_nanos(ms * MS)
     }
 
+    /// Packets have the times of `CLOCK_BOOTTIME` here.
+    const fn boottime(at_ns: u64) -> MonoTime {
+        MonoTime::from_nanos(at_ns)
+    }
+
+    const fn compared(bounded_ms: u64, compared_ms: u64) -> CopyComparison {
+        CopyComparison { losses: 0, bounded_since: at(bounded_ms), compared_until: at(compared_ms) }
+    }
+
     /// Returns the times of the packets that are due, in milliseconds, and whether a loss may have been before them.
-    fn due(buffer: &mut SilenceBuffer, compared_ms: u64, now_ms: u64) -> Vec<(u64, bool)> {
-        let released = std::iter::from_fn(|| buffer.take_compared_packets(at(compared_ms), at(now_ms)));
+    fn due(buffer: &mut SilenceBuffer, comparison: CopyComparison, now_ms: u64) -> Vec<(u64, bool)> {
+        let released = std::iter::from_fn(|| buffer.take_compared_packets(comparison, at(now_ms)));
         let times = released.flat_map(|ReleasedPackets { packets, is_after_loss }| {
             packets.into_iter().map(move |packet| (packet.at_ns / MS, is_after_loss))
         });
@@ -138,48 +164,58 @@ mod tests {
     fn packets_without_silence_pass() {
         let mut buffer = SilenceBuffer::default();
         for start in [1000, 1001, 1002] {
-            assert_eq!(buffer.hold_packets_after_silence(&packets(&[start, start + 1]), || at(0)), 2);
+            assert_eq!(buffer.hold_packets_after_silence(&packets(&[start, start + 1]), boottime), 2);
         }
         assert_eq!(buffer.complete_until_ns(7), 7);
-        assert_eq!(buffer.hold_packets_after_silence(&packets(&[1052]), || at(0)), 1, "too short a silence");
+        assert_eq!(buffer.hold_packets_after_silence(&packets(&[1052]), boottime), 1, "too short a silence");
         // A clock that is set back makes no silence.
-        assert_eq!(buffer.hold_packets_after_silence(&packets(&[3, 4]), || at(0)), 2);
+        assert_eq!(buffer.hold_packets_after_silence(&packets(&[3, 4]), boottime), 2);
     }
 
     #[test]
     fn packets_after_silence_wait_until_counts_are_compared() {
         let mut buffer = SilenceBuffer::default();
-        assert_eq!(buffer.hold_packets_after_silence(&packets(&[100, 101, 400, 401]), || at(9)), 2);
-        assert_eq!(buffer.hold_packets_after_silence(&packets(&[402]), || at(10)), 0);
+        assert_eq!(buffer.hold_packets_after_silence(&packets(&[100, 101, 400, 401]), boottime), 2);
+        assert_eq!(buffer.hold_packets_after_silence(&packets(&[402]), boottime), 0);
         assert_eq!(buffer.complete_until_ns(500 * MS), 400 * MS - 1);
-        assert_eq!(buffer.hold_packets_after_silence(&packets(&[700]), || at(300)), 0);
-        assert!(due(&mut buffer, 8, 1000).is_empty());
-        assert_eq!(due(&mut buffer, 9, 1000), [(400, false), (401, false), (402, false)]);
+        assert_eq!(buffer.hold_packets_after_silence(&packets(&[700]), boottime), 0);
+        assert!(due(&mut buffer, compared(0, 399), 1000).is_empty());
+        assert!(due(&mut buffer, compared(102, 999), 1000).is_empty(), "the bound may contain the loss");
+        assert_eq!(due(&mut buffer, compared(101, 400), 1000), [(400, false), (401, false), (402, false)]);
         assert_eq!(buffer.complete_until_ns(800 * MS), 700 * MS - 1);
-        assert!(due(&mut buffer, 9, 3299).is_empty());
-        assert_eq!(due(&mut buffer, 9, 3300), [(700, false)], "nobody compares");
-        assert_eq!(buffer.hold_packets_after_silence(&packets(&[701]), || at(3301)), 1);
+        assert!(due(&mut buffer, compared(0, 0), 3699).is_empty());
+        assert_eq!(due(&mut buffer, compared(0, 0), 3700), [(700, false)], "nobody compares");
+        assert_eq!(buffer.hold_packets_after_silence(&packets(&[701]), boottime), 1);
     }
 
-    /// One comparison may show the loss of two cuts.
+    /// One comparison may show the loss of two cuts, and the ring may drop packets while others are held.
     #[test]
     fn loss_is_marked_before_each_held_packet_group() {
         let mut buffer = SilenceBuffer::default();
-        buffer.hold_packets_after_silence(&packets(&[1, 100, 200]), || at(5));
+        buffer.hold_packets_after_silence(&packets(&[1, 100, 200, 201]), boottime);
         buffer.mark_packet_loss();
-        buffer.hold_packets_after_silence(&packets(&[300]), || at(6));
-        assert_eq!(due(&mut buffer, 6, 7), [(100, true), (200, true), (300, false)]);
+        buffer.hold_packets_after_silence(&packets(&[202, 203, 300]), boottime);
+        let released = due(&mut buffer, compared(0, 0), 301);
+        assert_eq!(released, [(100, true), (200, true), (201, true), (202, true), (203, true)]);
+        assert_eq!(due(&mut buffer, compared(0, 300), 301), [(300, false)]);
+        // Nothing is held: the table knows of the loss, and the next packet need not wait.
+        buffer.mark_packet_loss();
+        assert_eq!(buffer.hold_packets_after_silence(&packets(&[301]), boottime), 1);
     }
 
     #[test]
     fn held_packets_are_bounded_and_kept_in_order() {
         let mut buffer = SilenceBuffer::default();
-        buffer.hold_packets_after_silence(&packets(&[1]), || at(0));
+        buffer.hold_packets_after_silence(&packets(&[1]), boottime);
         let many = vec![PacketInfo { at_ns: 100 * MS, ..PacketInfo::default() }; MAX_HELD_PACKETS];
-        assert_eq!(buffer.hold_packets_after_silence(&many, || at(1)), 0);
-        assert_eq!(due(&mut buffer, 0, 1).len(), 0);
-        buffer.hold_packets_after_silence(&packets(&[101, 200]), || at(1));
-        assert_eq!(due(&mut buffer, 0, 1).len(), MAX_HELD_PACKETS + 1, "too many: released early");
+        assert_eq!(buffer.hold_packets_after_silence(&many, boottime), 0);
+        assert_eq!(due(&mut buffer, compared(0, 0), 1).len(), 0);
+        buffer.hold_packets_after_silence(&packets(&[101, 200]), boottime);
+        assert_eq!(
+            due(&mut buffer, compared(0, 0), 1).len(),
+            MAX_HELD_PACKETS + 1,
+            "too many: released early"
+        );
         let rest = buffer.take_oldest_packets().unwrap();
         assert_eq!((rest.packets.len(), rest.packets[0].at_ns), (1, 200 * MS));
         assert_eq!(buffer.complete_until_ns(300), 300);

@@ -11,11 +11,11 @@
 //! Time drives the table even if no packet arrives. A few times a second, between batches, the worker publishes its
 //! counters in its [`WorkerStatus`].
 //!
-//! Invariant: published counters balance in themselves, except for packets that a [`ReorderBuffer`] holds back. At the
-//! end they are complete.
+//! Invariant: published counters balance in themselves, except for packets that a [`ReorderBuffer`] or a
+//! [`SilenceBuffer`] holds back. At the end they are complete.
 
 use crate::Error;
-use crate::export::{CopyComparison, WorkerProgress};
+use crate::export::WorkerProgress;
 use crate::group::group_time_ns;
 use crate::intake::{PACKETS_PER_BATCH, PacketIntake};
 use crate::memory::MeterMemory;
@@ -28,7 +28,7 @@ use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowTable;
 use packetrig_flow::{PacketCounts, PacketInfo};
 use packetrig_sys::clock;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -175,7 +175,7 @@ impl MeterWorker {
             if taken == TakeOutcome::Nothing && std::mem::take(&mut self.has_open_ring_loss) {
                 // The ring was full when it dropped packets. So the dropped packets came after those in the ring, which
                 // have been read only now.
-                self.table.mark_packet_loss();
+                self.mark_packet_loss();
             }
             match taken {
                 // While flows are still due, the worker looks for packets between
@@ -225,6 +225,8 @@ impl MeterWorker {
 
     /// Meters the packets that are held back, because no more packets arrive.
     fn meter_held_packets(&mut self) {
+        // A loss that is known by now was before these packets.
+        self.apply_copy_comparison();
         let Self { table, outbox, status, reorder, silence, .. } = self;
         if let Some(reorder) = reorder {
             reorder.release_all_packets(|batch, now_ns| meter_packets(table, outbox, status, batch, now_ns));
@@ -236,17 +238,14 @@ impl MeterWorker {
 
     /// Marks a loss that the packet counts of other meters show, and meters the packets that were held back until then.
     fn apply_copy_comparison(&mut self) {
+        let (has_loss, comparison) = self.outbox.take_copy_comparison();
+        if has_loss {
+            self.mark_packet_loss();
+        }
         let Self { table, outbox, status, silence, .. } = self;
-        let CopyComparison { has_loss, compared_until } = outbox.take_copy_comparison();
-        if has_loss {
-            table.mark_packet_loss();
-        }
         let Some(silence) = silence else { return };
-        if has_loss {
-            silence.mark_packet_loss();
-        }
         let now = boottime_now();
-        while let Some(released) = silence.take_compared_packets(compared_until, now) {
+        while let Some(released) = silence.take_compared_packets(comparison, now) {
             meter_released_packets(table, outbox, status, &released);
         }
     }
@@ -264,7 +263,7 @@ impl MeterWorker {
                 meter_packets(table, outbox, status, batch, now_ns);
             }),
             (None, Some(silence)) => {
-                let free = silence.hold_packets_after_silence(packets, boottime_now);
+                let free = silence.hold_packets_after_silence(packets, boottime_of_packet_time);
                 if free > 0 {
                     let now_ns = silence.complete_until_ns(source.delivered_until_ns(false));
                     meter_packets(table, outbox, status, &packets[..free], now_ns);
@@ -320,11 +319,7 @@ impl MeterWorker {
         let mut notes = self.status.notes.lock().unwrap_or_else(PoisonError::into_inner);
         // If the ring cannot be read, for example because the interface was removed, the last number stays.
         let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
-        if ring_dropped > notes.ring_dropped {
-            // Records of flows that were open during a loss say so: their counts may be too low.
-            self.table.mark_packet_loss();
-            self.has_open_ring_loss = true;
-        }
+        let has_new_loss = ring_dropped > notes.ring_dropped;
         notes.counts = counts;
         notes.ring_dropped = ring_dropped;
         notes.delivered = delivered;
@@ -334,12 +329,31 @@ impl MeterWorker {
         // The vector is reused, so publishing allocates nothing.
         notes.offered.clear();
         notes.offered.extend_from_slice(self.outbox.offered_counts());
+        drop(notes);
+        if has_new_loss {
+            // Records of flows that were open during a loss say so: their counts may be too low.
+            self.mark_packet_loss();
+            self.has_open_ring_loss = true;
+        }
         ring_dropped
+    }
+
+    /// Marks that packets were lost before the next one.
+    fn mark_packet_loss(&mut self) {
+        self.table.mark_packet_loss();
+        if let Some(silence) = &mut self.silence {
+            silence.mark_packet_loss();
+        }
     }
 }
 
 fn boottime_now() -> MonoTime {
     MonoTime::from_nanos(clock::boottime_ns())
+}
+
+/// Converts the time of a packet to `CLOCK_BOOTTIME`.
+fn boottime_of_packet_time(at_ns: u64) -> MonoTime {
+    boottime_now() - Nanos::new(clock::wall_clock_ns().saturating_sub(at_ns))
 }
 
 /// Meters packets that were held back after a silence.

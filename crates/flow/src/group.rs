@@ -40,7 +40,7 @@ mod peers;
 mod rank;
 
 pub use advertisement::{AdvertisedRole, Advertisement};
-pub use copies::PacketCount;
+pub use copies::{CopyComparison, PacketCount};
 pub use coverage::{MeterCoverage, NO_WHOLE_RECORD};
 pub use election::{ElectionActions, GroupElection};
 pub use options::{ElectionOptions, ElectionOptionsError, RoleSource};

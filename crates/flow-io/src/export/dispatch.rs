@@ -7,8 +7,9 @@ use crate::batch::WorkerBatch;
 use crate::group;
 use crossbeam_channel::Receiver;
 use packetrig_flow::LossCause;
+use packetrig_flow::group::CopyComparison;
 use packetrig_sys::clock;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::Nanos;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -68,10 +69,9 @@ impl Dispatcher {
         self.inlet.takeovers.add_one();
     }
 
-    /// Announces whether packets arrive at other meters and not at this one: then workers mark their flows as
-    /// incomplete. A loss before `compared_until` would be known.
-    pub(super) fn announce_copy_comparison(&self, is_blind: bool, compared_until: MonoTime) {
-        self.inlet.comparison.publish(is_blind, compared_until);
+    /// Announces what other meters show: after a loss, workers mark their flows as incomplete.
+    pub(super) fn announce_copy_comparison(&self, comparison: CopyComparison) {
+        self.inlet.comparison.publish(comparison);
     }
 
     /// Maximum time that the export waits at its end for a target that accepts no data.

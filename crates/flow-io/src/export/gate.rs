@@ -55,6 +55,8 @@ pub(super) struct ExportGate {
     /// Time for which the batches in `exported` are kept; 0 if collectors would not recognise repeated records.
     resend_time: Nanos,
     role: GroupRole,
+    /// Number of losses of which the workers know, see [`CopyComparison`](packetrig_flow::group::CopyComparison).
+    losses: u64,
     delivery: DeliveryReporter,
     coverage: CoverageReporter,
 }
@@ -72,6 +74,7 @@ impl ExportGate {
             exported: StandbyBatchStore::new(keep_bytes),
             resend_time,
             role: GroupRole::Standby,
+            losses: 0,
             delivery: DeliveryReporter::default(),
             coverage: CoverageReporter { ready_after, ..CoverageReporter::default() },
         }
@@ -122,9 +125,11 @@ impl ExportGate {
             dispatcher.count_kept_batch_as_dropped(LossCause::QueueFull, &kept.batch);
         }
         let progress = dispatcher.combined_progress();
-        let (is_blind, compared_until) = self.role_handle.copy_comparison();
-        dispatcher.announce_copy_comparison(is_blind, compared_until);
-        self.coverage.report_coverage(&self.role_handle, progress);
+        let (is_blind, comparison) = self.role_handle.copy_comparison();
+        dispatcher.announce_copy_comparison(comparison);
+        let has_lost = is_blind || comparison.losses != self.losses;
+        self.losses = comparison.losses;
+        self.coverage.report_coverage(&self.role_handle, progress, has_lost);
         // This comes last, because its counts must include the batches that were passed on above.
         self.delivery.report_delivery(&self.role_handle, self.role.term(), dispatcher, progress);
     }
@@ -230,7 +235,8 @@ struct CoverageReporter {
 }
 
 impl CoverageReporter {
-    fn report_coverage(&mut self, role_handle: &GroupRoleHandle, progress: WorkerProgress) {
+    /// `has_lost`: other members have shown that packets did not arrive at this one.
+    fn report_coverage(&mut self, role_handle: &GroupRoleHandle, progress: WorkerProgress, has_lost: bool) {
         // Once the workers have ended, they no longer count all packets of the link.
         if !progress.has_ended {
             role_handle.set_seen_packets(PacketCount {
@@ -242,10 +248,10 @@ impl CoverageReporter {
             });
         }
         let now_ns = group::group_time_ns();
-        let has_lost = progress.ring_dropped > self.last.ring_dropped;
+        let has_dropped = progress.ring_dropped > self.last.ring_dropped;
         self.last = progress;
         // A gap in the received packets is like a new start: running flows lack packets.
-        if has_lost || role_handle.is_blind() {
+        if has_lost || has_dropped {
             role_handle.set_coverage(MeterCoverage::seen_since(now_ns));
             // A flow that ran during the gap is complete only from its next packets on, so the meter has to
             // become ready again.

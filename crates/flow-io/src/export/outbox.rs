@@ -8,9 +8,9 @@ use super::accounts::{BatchContent, TargetAccounts};
 use crate::backpressure::BackpressurePolicy;
 use crate::batch::WorkerBatch;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_flow::group::CopyComparison;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::{FlowRecord, LossCause};
-use packetrig_units::MonoTime;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,15 +28,6 @@ pub const BATCH_BYTES: usize = {
 /// Returns how many full batches fit into this many bytes, at least one.
 pub fn full_batches_in_bytes(bytes: usize) -> usize {
     (bytes / BATCH_BYTES).max(1)
-}
-
-/// What the packet counts of other meters show of this one's copy of the link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CopyComparison {
-    /// True if packets were lost.
-    pub(crate) has_loss: bool,
-    /// A loss before this time, of `CLOCK_BOOTTIME`, is in `has_loss`.
-    pub(crate) compared_until: MonoTime,
 }
 
 /// Progress of a worker.
@@ -106,25 +97,17 @@ impl SharedEventCounter {
     }
 }
 
-/// What a comparison with the packet counts of other meters shows, for all workers.
+/// What the packet counts of other meters show, for all workers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SharedCopyComparison(Arc<CopyComparisonCells>);
-
-#[derive(Debug, Default)]
-struct CopyComparisonCells {
-    /// Number of polls at which this meter was blind: packets arrived only at other meters.
-    blind_polls: SharedEventCounter,
-    /// `CLOCK_BOOTTIME`. A loss before this time is in `blind_polls`.
-    compared_until_ns: AtomicU64,
-}
+pub(super) struct SharedCopyComparison(Arc<Mutex<CopyComparison>>);
 
 impl SharedCopyComparison {
-    pub(super) fn publish(&self, is_blind: bool, compared_until: MonoTime) {
-        if is_blind {
-            self.0.blind_polls.add_one();
-        }
-        // The time comes last: a worker that sees it sees the losses before it, too.
-        self.0.compared_until_ns.store(compared_until.as_nanos(), Ordering::Release);
+    pub(super) fn publish(&self, comparison: CopyComparison) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = comparison;
+    }
+
+    fn latest(&self) -> CopyComparison {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,7 +162,7 @@ impl ExportQueueSender {
             takeovers: self.takeovers.clone(),
             takeovers_noted: 0,
             comparison: self.comparison.clone(),
-            blind_polls_noted: 0,
+            losses_noted: 0,
             records: Vec::new(),
             events: Vec::new(),
         }
@@ -208,8 +191,8 @@ impl ExportQueueReceiver {
         sum
     }
 
-    pub(crate) fn publish_copy_comparison(&self, is_blind: bool, compared_until: MonoTime) {
-        self.comparison.publish(is_blind, compared_until);
+    pub(crate) fn publish_copy_comparison(&self, comparison: CopyComparison) {
+        self.comparison.publish(comparison);
     }
 }
 
@@ -227,7 +210,7 @@ pub struct WorkerExportBuffer {
     /// Number of takeovers that the worker has noticed.
     takeovers_noted: u64,
     comparison: SharedCopyComparison,
-    blind_polls_noted: u64,
+    losses_noted: u64,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
 }
@@ -272,15 +255,12 @@ impl WorkerExportBuffer {
         }
     }
 
-    /// Reports whether, since the last call, packets arrived at other meters of the group but not at this one, and the
-    /// time before which that is certain.
-    pub(crate) fn take_copy_comparison(&mut self) -> CopyComparison {
-        let CopyComparisonCells { blind_polls, compared_until_ns } = &*self.comparison.0;
-        // The time is read first, see `SharedCopyComparison::publish`.
-        let compared_until = MonoTime::from_nanos(compared_until_ns.load(Ordering::Acquire));
-        let count = blind_polls.count();
-        let has_loss = std::mem::replace(&mut self.blind_polls_noted, count) != count;
-        CopyComparison { has_loss, compared_until }
+    /// Returns what the packet counts of other meters show, and whether there is a new loss since the last call.
+    pub(crate) fn take_copy_comparison(&mut self) -> (bool, CopyComparison) {
+        let comparison = self.comparison.latest();
+        let has_loss = comparison.losses != self.losses_noted;
+        self.losses_noted = comparison.losses;
+        (has_loss, comparison)
     }
 
     /// Offers incomplete batches, and then publishes the worker's progress.

@@ -318,7 +318,7 @@ impl MemberThread {
             status.role = self.election.role();
             status.is_ready = self.election.is_ready();
             status.is_blind = self.election.is_blind();
-            status.compared_until = self.election.compared_until(now);
+            status.copy_comparison = self.election.copy_comparison(now);
             status.can_export = inputs.can_export;
             status.seen_packets = inputs.seen.packets;
             status.coverage = inputs.coverage;

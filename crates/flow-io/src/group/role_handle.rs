@@ -6,7 +6,7 @@
 use super::GroupStatus;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::GroupMembership;
-use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage, PacketCount, RoleChange};
+use packetrig_flow::group::{CopyComparison, GroupRole, GroupTerm, MeterCoverage, PacketCount, RoleChange};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -184,10 +184,10 @@ impl GroupRoleHandle {
         self.copy_comparison().0
     }
 
-    /// Returns [`GroupStatus::is_blind`] and [`GroupStatus::compared_until`] of one moment.
-    pub fn copy_comparison(&self) -> (bool, MonoTime) {
+    /// Returns [`GroupStatus::is_blind`] and [`GroupStatus::copy_comparison`] of one moment.
+    pub fn copy_comparison(&self) -> (bool, CopyComparison) {
         let status = lock_ignoring_poison(&self.0.status);
-        (status.is_blind, status.compared_until)
+        (status.is_blind, status.copy_comparison)
     }
 
     pub fn status(&self) -> GroupStatus {

@@ -2,10 +2,10 @@
 
 use super::DropReason;
 use packetrig_flow::group::{
-    AdvertisedRole, AdvertisementOutcome, GroupRole, GroupTerm, MeterCoverage, RoleChange,
+    AdvertisedRole, AdvertisementOutcome, CopyComparison, GroupRole, GroupTerm, MeterCoverage, RoleChange,
 };
 use packetrig_flow::{GroupMembership, RecordOriginMark};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::Nanos;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -23,8 +23,8 @@ pub struct GroupStatus {
     pub is_ready: bool,
     /// True if nothing arrives at this meter while packets arrive at another one: its copy of the link is cut.
     pub is_blind: bool,
-    /// Time before which `is_blind` would have shown a loss of packets.
-    pub compared_until: MonoTime,
+    /// What the packet counts of the other members show.
+    pub copy_comparison: CopyComparison,
     /// True while this meter's records reach the collectors.
     pub can_export: bool,
     /// Packets of this meter's copy of the link.
@@ -156,7 +156,7 @@ impl GroupStatus {
             role: GroupRole::Standby,
             is_ready: false,
             is_blind: false,
-            compared_until: MonoTime::default(),
+            copy_comparison: CopyComparison::default(),
             can_export: true,
             seen_packets: 0,
             coverage,

@@ -5,7 +5,9 @@ use crate::backpressure::{BackpressurePolicy, OutputQueue};
 use crate::batch::WorkerBatch;
 use crate::export::open_export_queue;
 use crate::source::TakeOutcome;
+use packetrig_flow::group::CopyComparison;
 use packetrig_flow::table::TableOptions;
+use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -230,6 +232,7 @@ fn ring_loss_lies_after_packets_that_were_in_the_ring() {
 
 /// A copy of a link that is cut for half a second after its second packet. Its packets are 1 ms apart otherwise.
 struct CutCopy {
+    begun_ns: u64,
     taken: Arc<AtomicU64>,
     is_stopped: bool,
 }
@@ -237,9 +240,10 @@ struct CutCopy {
 impl CutCopy {
     const BEFORE_CUT: u64 = 2;
     const PACKETS: u64 = 5;
-    const fn time_ns(number: u64) -> u64 {
+    /// Time of a packet since the first one.
+    const fn offset_ns(number: u64) -> u64 {
         let cut_ms = if number < Self::BEFORE_CUT { 0 } else { 500 };
-        1_790_000_000_000_000_000 + (number + cut_ms) * 1_000_000
+        (number + cut_ms) * 1_000_000
     }
 }
 
@@ -251,13 +255,13 @@ impl PacketSource for CutCopy {
         }
         let ip = [0x45, 0, 0, 20, 0, number.to_le_bytes()[0], 0, 0, 64, 17, 0, 0];
         let frame = [&[2; 12][..], &[8, 0], &ip, &[198, 18, 0, 1, 198, 19, 0, 1]].concat();
-        intake.add_frame(&frame, 60, Self::time_ns(number), 1);
+        intake.add_frame(&frame, 60, self.begun_ns + Self::offset_ns(number), 1);
         self.taken.store(number + 1, Ordering::Release);
         Ok(TakeOutcome::Some)
     }
 
     fn delivered_until_ns(&mut self, _: bool) -> u64 {
-        Self::time_ns(self.taken.load(Ordering::Acquire).saturating_sub(1))
+        self.begun_ns + Self::offset_ns(self.taken.load(Ordering::Acquire).saturating_sub(1))
     }
 
     fn wait_for_packets(&mut self, _: u64) -> Result<(), Error> {
@@ -279,8 +283,8 @@ impl PacketSource for CutCopy {
     }
 }
 
-/// Meters a copy that was cut, and returns since when its flow is followed.
-fn followed_since_ns(is_blind: bool) -> u64 {
+/// Meters a copy that was cut, and returns since when its flow is followed: nanoseconds since its first packet.
+fn followed_since_ns(has_loss: bool) -> u64 {
     let accounts = MeterAccounts::new();
     let (queue, taken) = bounded(1000);
     let (export, receiver) = open_export_queue(1 << 20, accounts.backpressure());
@@ -290,7 +294,9 @@ fn followed_since_ns(is_blind: bool) -> u64 {
         backpressure: accounts.backpressure().clone(),
     };
     let delivered = Arc::new(AtomicU64::new(0));
-    let source = CutCopy { taken: Arc::clone(&delivered), is_stopped: false };
+    // Packets that are held have times of now.
+    let begun_ns = clock::wall_clock_ns();
+    let source = CutCopy { begun_ns, taken: Arc::clone(&delivered), is_stopped: false };
     let opened = OpenedSources {
         sources: vec![Box::new(source)],
         reader: None,
@@ -304,7 +310,11 @@ fn followed_since_ns(is_blind: bool) -> u64 {
     while delivered.load(Ordering::Acquire) < CutCopy::PACKETS {
         std::thread::yield_now();
     }
-    receiver.publish_copy_comparison(is_blind, MonoTime::from_nanos(u64::MAX));
+    receiver.publish_copy_comparison(CopyComparison {
+        losses: has_loss.into(),
+        compared_until: MonoTime::from_nanos(u64::MAX),
+        ..CopyComparison::default()
+    });
     let metered =
         || meter.worker_statuses.iter().map(|worker| worker.published_counts().counts.metered).sum::<u64>();
     while metered() < CutCopy::PACKETS {
@@ -317,13 +327,13 @@ fn followed_since_ns(is_blind: bool) -> u64 {
         WorkerBatch::Sim(_) => Vec::new(),
     });
     let last = records.max_by_key(packetrig_flow::FlowRecord::last_ns).unwrap();
-    last.history.unwrap().since_ns
+    last.history.unwrap().since_ns - begun_ns
 }
 
 #[test]
 fn loss_shown_by_other_meters_lies_before_held_packets() {
-    assert_eq!(followed_since_ns(false), CutCopy::time_ns(0));
-    assert_eq!(followed_since_ns(true), CutCopy::time_ns(CutCopy::BEFORE_CUT));
+    assert_eq!(followed_since_ns(false), 0);
+    assert_eq!(followed_since_ns(true), CutCopy::offset_ns(CutCopy::BEFORE_CUT));
 }
 
 #[test]

@@ -34,8 +34,8 @@ const MIN_COUNT_INTERVAL: Nanos = Nanos::from_millis(10);
 const BOUND_LIFETIME: Nanos = Nanos::from_secs(5);
 /// If two counts were read within this time and two intervals of advertisements, they show whether packets were lost.
 const MAX_READING_GAP: Nanos = Nanos::from_millis(150);
-/// Time after which a silent member is not waited for.
-const MAX_PEER_SILENCE: Nanos = Nanos::from_secs(3);
+/// Age of its count from which a member is not waited for. The interval of its advertisements comes in addition.
+const MAX_COUNT_AGE: Nanos = Nanos::from_secs(3);
 
 /// Number of packets of a copy of the link since the meter started, and when the number was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +47,16 @@ pub struct PacketCount {
     pub none_after: MonoTime,
 }
 
+/// What the counts of other members show of this member's copy of the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyComparison {
+    /// Number of losses that were shown, and of their ends. It grows, so that nobody misses a loss.
+    pub losses: u64,
+    /// A loss between these two times is in `losses`, if it was long enough.
+    pub bounded_since: MonoTime,
+    pub compared_until: MonoTime,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct CopyLossDetector {
     own: PacketCount,
@@ -54,6 +64,7 @@ pub(super) struct CopyLossDetector {
     earlier: VecDeque<PacketCount>,
     peers: BTreeMap<u32, PeerCopy>,
     loss: Option<CopyLoss>,
+    losses: u64,
 }
 
 /// A loss: packets that other members have seen and this member has not.
@@ -68,9 +79,12 @@ struct CopyLoss {
 #[derive(Clone, Debug)]
 struct PeerCopy {
     boot: u64,
-    heard_at: MonoTime,
     interval: Nanos,
-    /// A loss before this time has been shown.
+    /// Time of the latest count.
+    counted_at: MonoTime,
+    /// Time since which there is an upper bound: an earlier loss is part of it.
+    bounded_since: Option<MonoTime>,
+    /// A loss before this time and after `bounded_since` has been shown.
     compared_until: MonoTime,
     /// Counts of the other member that wait for a later own count, oldest first.
     waiting: VecDeque<PacketCount>,
@@ -98,10 +112,17 @@ impl CopyLossDetector {
         self.loss.is_some()
     }
 
-    /// Returns the time before which a loss of this member would have been shown by every other member that is heard.
-    pub(super) fn compared_until(&self, now: MonoTime) -> MonoTime {
-        let heard = self.peers.values().filter(|peer| now < peer.heard_at + MAX_PEER_SILENCE);
-        heard.map(|peer| peer.compared_until).min().unwrap_or(now)
+    /// Returns what all other members that count have shown.
+    pub(super) fn comparison(&self, now: MonoTime) -> CopyComparison {
+        let counting =
+            self.peers.values().filter(|peer| now < peer.counted_at + MAX_COUNT_AGE + peer.interval);
+        let nobody =
+            CopyComparison { losses: self.losses, bounded_since: MonoTime::default(), compared_until: now };
+        counting.fold(nobody, |all, peer| CopyComparison {
+            bounded_since: all.bounded_since.max(peer.bounded_since.unwrap_or(now)),
+            compared_until: all.compared_until.min(peer.compared_until),
+            ..all
+        })
     }
 
     /// Stores this member's packet count and compares it with the counts of its peers: a shortfall is a loss.
@@ -119,6 +140,7 @@ impl CopyLossDetector {
         let is_lost = self.peers.values_mut().fold(false, |is_lost, peer| is_lost | peer.shows_loss(&count));
         if is_lost && self.loss.is_none() {
             self.loss = Some(CopyLoss { own_packets: count.packets, is_noted: false });
+            self.losses += 1;
         }
     }
 
@@ -136,6 +158,8 @@ impl CopyLossDetector {
         if self.loss.take_if(|loss| loss.is_noted && loss.own_packets != self.own.packets).is_some() {
             self.peers.values_mut().for_each(PeerCopy::forget_counts);
             self.earlier.clear();
+            // What came until now was lost, too.
+            self.losses += 1;
         }
     }
 
@@ -145,12 +169,16 @@ impl CopyLossDetector {
             all_until: now - (other.seen_all_ago + MAX_NETWORK_DELAY),
             none_after: now - other.seen_none_ago,
         };
-        let peer = self.peers.entry(other.meter).or_insert_with(|| PeerCopy::new(other, now));
+        if other.role.is_leaving() {
+            self.peers.remove(&other.meter);
+            return;
+        }
+        let peer = self.peers.entry(other.meter).or_insert_with(|| PeerCopy::new(other));
         // A meter that was started again counts from zero.
         if peer.boot != other.boot {
-            *peer = PeerCopy::new(other, now);
+            *peer = PeerCopy::new(other);
         }
-        peer.heard_at = now;
+        peer.counted_at = count.none_after;
         let before = self.earlier.partition_point(|own| own.none_after + MAX_COPY_DELAY <= count.all_until);
         if let Some(own) = before.checked_sub(1).and_then(|latest| self.earlier.get(latest)) {
             peer.update_copy_bound(packet_difference(&count, own), self.own.packets, now);
@@ -176,11 +204,12 @@ const fn packet_difference(other: &PacketCount, own: &PacketCount) -> i64 {
 }
 
 impl PeerCopy {
-    fn new(advertisement: &Advertisement, now: MonoTime) -> Self {
+    fn new(advertisement: &Advertisement) -> Self {
         Self {
             boot: advertisement.boot,
-            heard_at: now,
             interval: advertisement.interval,
+            counted_at: MonoTime::default(),
+            bounded_since: None,
             compared_until: MonoTime::default(),
             waiting: VecDeque::new(),
             most: [None; 2],
@@ -190,6 +219,7 @@ impl PeerCopy {
     fn forget_counts(&mut self) {
         self.waiting.clear();
         self.most = [None; 2];
+        self.bounded_since = None;
     }
 
     /// Returns whether the own count lacks packets that the other member had counted before.
@@ -200,13 +230,14 @@ impl PeerCopy {
         let least = packet_difference(&latest, own);
         let is_telling =
             own.none_after.since(latest.all_until) <= MAX_READING_GAP + self.interval + self.interval;
-        if is_telling && self.most.iter().any(Option::is_some) {
+        if is_telling && self.bounded_since.is_some() {
             self.compared_until = latest.all_until - MAX_COPY_DELAY;
         }
         self.most.iter().flatten().any(|most| most.is_exceeded(least, own))
     }
 
     fn update_copy_bound(&mut self, packets: i64, own_packets: u64, now: MonoTime) {
+        self.bounded_since = self.bounded_since.or(Some(now));
         let begun = CopyDifferenceBound { since: now, own_packets, packets };
         let [present, _] = &mut self.most;
         // While nothing arrives here, the bound is not replaced, so that it shows the cut.

@@ -3,7 +3,7 @@
 //! [`GroupElection::on_advertisement`] and the setters only record their arguments. All decisions are made in
 //! [`GroupElection::tick`]. The caller calls `tick` after each of these functions and at each deadline.
 
-use super::copies::{CopyLossDetector, PacketCount};
+use super::copies::{CopyComparison, CopyLossDetector, PacketCount};
 use super::coverage::{ExportedSpan, NO_WHOLE_RECORD};
 use super::peers::PeerTable;
 use super::rank::{is_trusted, must_step_down_for, takeover_skew};
@@ -109,9 +109,9 @@ impl GroupElection {
         self.copies.is_blind()
     }
 
-    /// Returns the time before which [`Self::is_blind`] would have shown a loss of packets.
-    pub fn compared_until(&self, now: MonoTime) -> MonoTime {
-        self.copies.compared_until(now)
+    /// Returns what the packet counts of the other members show.
+    pub fn copy_comparison(&self, now: MonoTime) -> CopyComparison {
+        self.copies.comparison(now)
     }
 
     fn is_whole(&self) -> bool {

@@ -114,21 +114,27 @@ fn cut_of_a_slow_link_is_noticed_by_eight_packets() {
 fn late_packet_count_compares_nothing() {
     let mut member = member(options(1));
     count_alike(&mut member, 10, 1000, 0);
-    let before = member.compared_until(at(1000));
+    let before = member.copy_comparison(at(1000)).compared_until;
     assert!(before >= at(850) && before < at(1000), "{before:?}");
     for ms in (1000..1500).step_by(10) {
         member.on_advertisement(&peer_count(ms, ms), at(ms));
     }
     let late = PacketCount { packets: 1500, all_until: at(1100), none_after: at(1500) };
     member.set_seen_packets(late);
-    assert_eq!(member.compared_until(at(1500)), before);
+    assert_eq!(member.copy_comparison(at(1500)).compared_until, before);
     count_alike(&mut member, 1500, 1800, 0);
-    let until = member.compared_until(at(1800));
+    let until = member.copy_comparison(at(1800)).compared_until;
     assert!(until >= at(1650) && until < at(1800), "{until:?}");
     // A silent member compares nothing, and is not waited for after 3 s.
     member.set_seen_packets(count(4000, 4000));
-    assert!(member.compared_until(at(4000)) < at(1800));
-    assert_eq!(member.compared_until(at(4800)), at(4800));
+    assert!(member.copy_comparison(at(4000)).compared_until < at(1800));
+    assert_eq!(member.copy_comparison(at(6000)).compared_until, at(6000));
+    // One that leaves is not waited for at all.
+    count_alike(&mut member, 6000, 6200, 0);
+    assert!(member.copy_comparison(at(6200)).compared_until < at(6200));
+    let leaving = Advertisement { role: AdvertisedRole::LeavingStandby, ..peer_count(6210, 6210) };
+    member.on_advertisement(&leaving, at(6210));
+    assert_eq!(member.copy_comparison(at(6220)).compared_until, at(6220));
 }
 
 /// What is compared after a cut includes the cut.
@@ -139,14 +145,24 @@ fn loss_is_shown_before_its_time_is_compared() {
     for ms in (1000..1400).step_by(10) {
         member.set_seen_packets(count(990, ms));
         member.on_advertisement(&peer_count(ms, ms), at(ms));
-        assert!(member.is_blind() || member.compared_until(at(ms)) < at(1100), "{ms}");
+        assert!(member.is_blind() || member.copy_comparison(at(ms)).compared_until < at(1100), "{ms}");
     }
+    assert_eq!(member.copy_comparison(at(1400)).losses, 1);
     member.set_coverage(MeterCoverage { seen_since_ns: 1, ..FULL });
     member.set_seen_packets(count(991, 1400));
     assert!(!member.is_blind());
-    let cut_until = member.compared_until(at(1400));
+    assert_eq!(member.copy_comparison(at(1400)).losses, 2, "the end of the cut");
+    let cut_until = member.copy_comparison(at(1400)).compared_until;
     count_alike(&mut member, 1410, 1450, 400);
-    assert_eq!(member.compared_until(at(1450)), cut_until, "no count since the cut has a bound yet");
+    assert_eq!(
+        member.copy_comparison(at(1450)).compared_until,
+        cut_until,
+        "no count since the cut has a bound yet"
+    );
     count_alike(&mut member, 1450, 1800, 400);
-    assert!(!member.is_blind() && member.compared_until(at(1800)) > at(1600));
+    assert!(
+        member.copy_comparison(at(1800)).bounded_since > at(1410),
+        "an earlier loss is part of the bound"
+    );
+    assert!(!member.is_blind() && member.copy_comparison(at(1800)).compared_until > at(1600));
 }
