@@ -35,6 +35,8 @@ pub const MAX_GROUPS: usize = 1 << 19;
 pub struct TopGroupsQuery {
     pub grouping: FlowGrouping,
     pub order: TopOrder,
+    /// Further orders, which are answered in the same passes over the records.
+    pub more_orders: Vec<TopOrder>,
     /// Maximum number of groups that are shown.
     pub most: usize,
     /// Groups with fewer packets are not shown.
@@ -46,7 +48,12 @@ pub struct TopGroupsQuery {
 impl TopGroupsQuery {
     /// Asks for the largest groups, without a minimum size.
     pub const fn new(grouping: FlowGrouping, order: TopOrder, most: usize) -> Self {
-        Self { grouping, order, most, least_packets: 0, least_bytes: 0 }
+        Self { grouping, order, more_orders: Vec::new(), most, least_packets: 0, least_bytes: 0 }
+    }
+
+    /// All orders, the first one first.
+    pub fn orders(&self) -> impl Iterator<Item = TopOrder> {
+        [self.order].into_iter().chain(self.more_orders.iter().copied())
     }
 }
 
@@ -99,6 +106,8 @@ pub struct TopGroup {
 pub struct TopGroupsResult {
     /// The largest groups, largest first.
     pub groups: Vec<TopGroup>,
+    /// The same for each of [`TopGroupsQuery::more_orders`].
+    pub groups_in_more_orders: Vec<Vec<TopGroup>>,
     /// All groups together, including groups that are too small to be shown.
     pub total: GroupSum,
     /// Number of all groups.
@@ -286,12 +295,13 @@ fn sum_by_code(
 }
 
 fn build_top_answer(question: &TopGroupsQuery, counted: CountedGroups) -> TopGroupsResult {
-    let groups = counted
-        .largest
-        .into_iter()
-        .map(|(key, has)| TopGroup { values: question.grouping.read_values(&key), has });
+    let mut in_orders = counted.largest.into_iter().map(|largest| {
+        let groups = largest.into_iter();
+        groups.map(|(key, has)| TopGroup { values: question.grouping.read_values(&key), has }).collect()
+    });
     TopGroupsResult {
-        groups: groups.collect(),
+        groups: in_orders.next().unwrap_or_default(),
+        groups_in_more_orders: in_orders.collect(),
         total: counted.total,
         groups_seen: counted.groups,
         groups_are_estimated: counted.groups_are_estimated,

@@ -130,6 +130,23 @@ mod tests {
     }
 
     #[test]
+    fn visible_ascii_is_told_at_each_byte_of_a_word() {
+        for byte in 0..128 {
+            for place in 0..10 {
+                let mut text = vec![b'~'; 10];
+                text[place] = byte;
+                let is_visible = matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+                assert_eq!(
+                    is_visible_ascii(std::str::from_utf8(&text).unwrap()),
+                    is_visible,
+                    "{byte} {place}"
+                );
+            }
+        }
+        assert!(is_visible_ascii("") && !is_visible_ascii("12345678\u{80}") && !is_visible_ascii("é"));
+    }
+
+    #[test]
     fn lines_tabs_and_our_own_clearing_stay() {
         for text in
             ["one\n\ttwo\n", "\u{1b}[H\u{1b}[J  1.0 s", "größer 10 µs…", "gro\u{308}ßer ─│ ✓ 日本語 عربي 🚀"]

@@ -59,9 +59,9 @@ pub(crate) struct FlowTop {
     /// count each direction of a record by itself
     #[arg(long, value_name = "WHAT", default_value = "src-ip")]
     pub(crate) by: FlowGrouping,
-    /// Rank by this quantity
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes")]
-    pub(crate) order: FlowOrderArg,
+    /// Rank by this quantity, or by each of several, comma-separated
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes", value_delimiter = ',')]
+    pub(crate) order: Vec<FlowOrderArg>,
     /// Show at most this many groups
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", default_value_t = 10)]
     pub(crate) most: usize,

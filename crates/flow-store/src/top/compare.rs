@@ -152,13 +152,13 @@ fn compared_time_length(side: &ComparedSide<'_>, total: GroupSum) -> u64 {
 
 /// Returns whether every group of a side is among its largest ones.
 fn is_complete(side: &CountedGroups) -> bool {
-    !side.groups_are_estimated && side.groups == side.largest.len() as u64
+    !side.groups_are_estimated && side.groups == side.largest[0].len() as u64
 }
 
 /// The largest rate that a group can have on either side if it is not a candidate; `None` if all are candidates.
 fn uncompared_rate(answer: &GroupComparison, counted: &[CountedGroups; 2], order: TopOrder) -> Option<f64> {
     let rates = [0, 1].into_iter().filter(|&side| !is_complete(&counted[side])).map(|side| {
-        let least = counted[side].largest.last().map_or_else(GroupTotals::default, |(_, has)| has.sum);
+        let least = counted[side].largest[0].last().map_or_else(GroupTotals::default, |(_, has)| has.sum);
         answer.group_rate(side, least, order)
     });
     rates.max_by(f64::total_cmp)
@@ -179,7 +179,7 @@ fn sum_candidates_on_both_sides(
     let are_complete = counted.each_ref().map(is_complete);
     let mut sums = KnownGroupSumsBySide::new();
     for (side, counted) in counted.into_iter().enumerate() {
-        for (key, has) in counted.largest {
+        for (key, has) in counted.largest.into_iter().flatten() {
             sums.entry(key).or_default()[side] = Some(has.sum);
         }
     }

@@ -109,7 +109,9 @@ impl ScanCounter<'_> {
     /// Begins the sketch with the sums so far, if the order has upper bounds and this is the first scan.
     fn begin_sketch(&mut self) {
         let order = self.question.order;
-        if self.is_first_scan && self.sketch.is_none() && order.is_sum_order() {
+        // With several orders, a group that is small in one of them may be large in another one.
+        let has_bounds = order.is_sum_order() && self.question.more_orders.is_empty();
+        if self.is_first_scan && self.sketch.is_none() && has_bounds {
             let mut sketch = GroupSketch::new();
             self.table.groups().for_each(|(hash, _, has)| sketch.add_amount(hash, has.order_value(order)));
             self.sketch = Some(sketch);
@@ -160,8 +162,8 @@ pub(super) struct GroupCounter<'a> {
 /// Result of all scans so far.
 #[derive(Debug, Default)]
 pub(super) struct CountedGroups {
-    /// The largest groups, largest first.
-    pub(super) largest: Vec<(GroupKey, GroupSum)>,
+    /// For each order, the largest groups, largest first.
+    pub(super) largest: Vec<Vec<(GroupKey, GroupSum)>>,
     pub(super) total: GroupSum,
     pub(super) groups: u64,
     pub(super) groups_are_estimated: bool,
@@ -180,7 +182,10 @@ impl<'a> GroupCounter<'a> {
             is_first_scan: true,
             promising: None,
             sketch: None,
-            counted: CountedGroups::default(),
+            counted: CountedGroups {
+                largest: question.orders().map(|_| Vec::new()).collect(),
+                ..CountedGroups::default()
+            },
         }
     }
 
@@ -229,10 +234,11 @@ impl<'a> GroupCounter<'a> {
     fn skip_small_groups(&mut self) {
         let TopGroupsQuery { order, most, .. } = *self.question;
         if let Some(sketch) = &self.sketch
-            && self.counted.largest.len() == most
+            && let Some(largest) = self.counted.largest.first()
+            && largest.len() == most
         {
             // A group of equal size may still come before the last one, because its key may be smaller.
-            let least = self.counted.largest.last().map_or(u64::MAX, |(_, has)| has.order_value(order));
+            let least = largest.last().map_or(u64::MAX, |(_, has)| has.order_value(order));
             self.promising = Some(PromisingGroups { sketch: Arc::clone(sketch), least });
             self.counted.groups_are_estimated = true;
         }
@@ -240,22 +246,24 @@ impl<'a> GroupCounter<'a> {
 
     /// Keeps the largest groups of earlier scans and of `table`, at most as many as are shown.
     fn retain_largest_groups(&mut self, table: &GroupTable) {
-        let TopGroupsQuery { order, most, least_packets, least_bytes, .. } = *self.question;
-        let earlier = std::mem::take(&mut self.counted.largest);
-        let mut ranked: Vec<_> = earlier.iter().map(|(key, has)| (&key[..], *has)).collect();
-        ranked.extend(
-            table
-                .groups()
-                .map(|(_, key, has)| (key, has))
-                .filter(|(_, has)| has.sum.packets >= least_packets && has.sum.bytes >= least_bytes),
-        );
-        // Only the shown groups are sorted: there may be half a million other groups.
-        if ranked.len() > most && most > 0 {
-            ranked.select_nth_unstable_by(most - 1, |one, other| compare_rank(order, one, other));
+        let TopGroupsQuery { most, least_packets, least_bytes, .. } = *self.question;
+        for (order, largest) in self.question.orders().zip(&mut self.counted.largest) {
+            let earlier = std::mem::take(largest);
+            let mut ranked: Vec<_> = earlier.iter().map(|(key, has)| (&key[..], *has)).collect();
+            ranked.extend(
+                table
+                    .groups()
+                    .map(|(_, key, has)| (key, has))
+                    .filter(|(_, has)| has.sum.packets >= least_packets && has.sum.bytes >= least_bytes),
+            );
+            // Only the shown groups are sorted: there may be half a million other groups.
+            if ranked.len() > most && most > 0 {
+                ranked.select_nth_unstable_by(most - 1, |one, other| compare_rank(order, one, other));
+            }
+            ranked.truncate(most);
+            ranked.sort_unstable_by(|one, other| compare_rank(order, one, other));
+            *largest = ranked.into_iter().map(|(key, has)| (key.into(), has)).collect();
         }
-        ranked.truncate(most);
-        ranked.sort_unstable_by(|one, other| compare_rank(order, one, other));
-        self.counted.largest = ranked.into_iter().map(|(key, has)| (key.into(), has)).collect();
     }
 
     pub(super) fn into_counted(mut self) -> CountedGroups {

@@ -51,7 +51,7 @@ pub fn compute_top_series(
     let terms = ScanTerms::default();
     let mut counted = count_groups(&terms, files, filter, question, MAX_GROUPS)?;
     let steps = time_steps_between(counted.total.first_ns, counted.total.last_ns, step)?;
-    let keys: Vec<_> = counted.largest.iter().map(|(key, _)| key.clone()).collect();
+    let keys: Vec<_> = counted.largest.iter().take(1).flatten().map(|(key, _)| key.clone()).collect();
     let listed = GroupSumRequest { terms: &terms, files, filter, grouping: &question.grouping, keys: &keys };
     let ListedSums { sums: mut series, scanned } = sum_listed_groups_by_step(&listed, steps)?;
     counted.has_changed |= scanned != counted.total;

@@ -136,11 +136,11 @@ impl GroupTable {
             let group = self.groups.get(index as usize).filter(|group| group.hash == *hash);
             *start = group.map(|group| group.key_start as usize);
         }
-        // Reads the beginning of each key, which decides nothing yet if the key is short.
+        // Reads the first byte of each key, so that the whole key is there when it is compared.
         let mut is_similar = [false; ROWS_PER_BATCH];
-        for (row, start) in key_starts.iter().enumerate().take(count) {
-            let first = start.and_then(|start| self.keys.get(start));
-            is_similar[row] = start.is_some() && first == rows.key(row).first() || rows.key(row).is_empty();
+        for (row, start) in key_starts.into_iter().enumerate().take(count) {
+            let first = rows.key(row).first();
+            is_similar[row] = start.is_some_and(|start| first.is_none() || self.keys.get(start) == first);
         }
         for (row, (hash, has)) in rows.rows().iter().enumerate().filter(|(row, _)| is_counted[*row]) {
             let key = rows.key(row);

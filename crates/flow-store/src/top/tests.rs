@@ -190,6 +190,31 @@ fn top_groups_beyond_memory_are_still_exact() {
     }
 }
 
+/// All orders together have the answers of each by itself, also if the groups do not fit into memory.
+#[test]
+fn several_orders_are_answered_in_one_pass() {
+    let (_directory, files) = stored(&records(2000));
+    let ask = |asked: &TopGroupsQuery, bound| {
+        find_top_groups_within_bound(&ScanTerms::default(), &files, &FlowFilter::default(), asked, bound)
+            .unwrap()
+    };
+    let orders = [TopOrder::Bytes, TopOrder::Flows, TopOrder::PacketRate, TopOrder::Duration];
+    let all =
+        TopGroupsQuery { more_orders: orders[1..].to_vec(), ..question("src-ip,dst-port", orders[0], 20) };
+    for bound in [MAX_GROUPS, 100] {
+        let together = ask(&all, bound);
+        let in_orders = [together.groups].into_iter().chain(together.groups_in_more_orders);
+        for (order, groups) in orders.into_iter().zip(in_orders) {
+            let alone = ask(&question("src-ip,dst-port", order, 20), MAX_GROUPS);
+            assert_eq!(
+                (groups, together.groups_seen),
+                (alone.groups, alone.groups_seen),
+                "{order:?} {bound}"
+            );
+        }
+    }
+}
+
 /// Records of one packet each, with the sources asked for.
 fn equal(sources: impl IntoIterator<Item = u16>) -> Vec<FlowRecord> {
     let small = |source| {

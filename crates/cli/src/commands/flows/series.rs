@@ -36,6 +36,9 @@ pub(super) fn show_series(
             "--bucket shows sums: use --order bytes, --order packets or --order flows".into(),
         ));
     }
+    if !question.more_orders.is_empty() {
+        return Err(Error::Usage("--bucket needs a single --order".into()));
+    }
     let found = compute_top_series(files, filter, question, step).map_err(|error| match error {
         TopSeriesError::Read(error) => error.into(),
         other => Error::Usage(format!("--bucket: {other}")),
