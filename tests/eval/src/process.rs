@@ -19,6 +19,15 @@ pub fn processor_time(pid: u32) -> anyhow::Result<f64> {
     Ok((ticks(11)? + ticks(12)?) / TICKS)
 }
 
+/// Time that children which have been waited for had a processor, in seconds; in steps of 10 ms.
+pub fn children_seconds() -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    let rest = text.rsplit(')').next().context("stat")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).context("stat");
+    Ok((ticks(13)? + ticks(14)?) / TICKS)
+}
+
 /// Resident memory, MiB.
 pub fn resident_mib(pid: u32) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;

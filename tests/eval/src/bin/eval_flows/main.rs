@@ -5,6 +5,7 @@ mod filters;
 
 use anyhow::Context;
 use packetrig_eval::output::{Goal, Output, Table};
+use packetrig_eval::process::children_seconds;
 use packetrig_eval::{Effort, directory, median};
 use packetrig_sys::clock;
 use packetrig_tests::drawn_flows::give_to_both;
@@ -236,14 +237,6 @@ fn ask(command: &mut Command, cells: [usize; 2]) -> anyhow::Result<Answer> {
         Some([packets?, bytes?])
     });
     Ok(Answer { seconds, processor_seconds: children_seconds()? - before, groups: groups.collect() })
-}
-
-/// Time that children which have been waited for had a processor, in seconds; in steps of 10 ms.
-fn children_seconds() -> anyhow::Result<f64> {
-    let text = std::fs::read_to_string("/proc/self/stat")?;
-    let rest = text.rsplit(')').next().context("stat")?;
-    let fields: Vec<f64> = rest.split_whitespace().skip(13).take(2).filter_map(|f| f.parse().ok()).collect();
-    Ok(fields.iter().sum::<f64>() / 100.0)
 }
 
 /// What one question took and found.

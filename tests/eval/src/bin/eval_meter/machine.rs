@@ -35,17 +35,6 @@ pub(crate) fn processor_ns() -> anyhow::Result<u64> {
     text.split_whitespace().next().context("schedstat")?.parse().context("schedstat")
 }
 
-/// Time that children which have been waited for had a processor, in seconds; in steps of 10 ms.
-pub(crate) fn children_seconds() -> anyhow::Result<f64> {
-    let text = std::fs::read_to_string("/proc/self/stat")?;
-    let (_, behind) = text.rsplit_once(')').context("stat")?;
-    let fields: Vec<&str> = behind.split_whitespace().collect();
-    // cutime and cstime are the 16th and 17th field of all; the first two are cut off.
-    let ticks =
-        |at: usize| -> anyhow::Result<f64> { fields.get(at).context("stat")?.parse().context("stat") };
-    Ok((ticks(13)? + ticks(14)?) / 100.0)
-}
-
 /// Memory that this process has, in bytes.
 pub(crate) fn resident() -> anyhow::Result<u64> {
     kib("/proc/self/status", "VmRSS:").map(|kib| kib * 1024)

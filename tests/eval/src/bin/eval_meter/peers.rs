@@ -1,7 +1,7 @@
 //! The whole programs on the same capture file, theirs and ours: packets per second of processor time.
 
-use crate::machine::children_seconds;
 use anyhow::Context;
+use packetrig_eval::process::children_seconds;
 use packetrig_eval::traffic::FRAMES;
 use packetrig_tests::program::binary;
 use std::path::Path;
