@@ -1,5 +1,5 @@
 //! Whether the pages hang together: every link leads to a file and a heading that exist, every page of the book is in its table
-//! of contents, and prose is wrapped.
+//! of contents, prose is wrapped, and no figure is missing.
 
 use crate::{CheckFindings, list_files_with_ending};
 use anyhow::{Context, Result};
@@ -22,6 +22,7 @@ pub(crate) fn check(root: &Path) -> Result<CheckFindings> {
         violations.extend(dead_links(root, page, text, &pages));
         if page.starts_with("docs/book") || page == Path::new("README.md") {
             violations.extend(long_lines(page, text));
+            violations.extend(placeholders(page, text));
         }
     }
     violations.extend(pages_without_a_place(&pages));
@@ -113,6 +114,12 @@ fn long_lines(page: &Path, text: &str) -> Vec<String> {
     long
 }
 
+/// Lines that still wait for a figure, such as `@@HOUR@@`.
+fn placeholders(page: &Path, text: &str) -> Vec<String> {
+    let waiting = (1..).zip(text.lines()).filter(|(_, line)| line.contains("@@"));
+    waiting.map(|(number, line)| format!("{}:{number}: `{line}` is not filled in", page.display())).collect()
+}
+
 fn pages_without_a_place(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let contents = pages.get(Path::new(CONTENTS_PAGE)).map(String::as_str).unwrap_or_default();
     let listed: BTreeSet<PathBuf> =
@@ -138,6 +145,12 @@ mod tests {
         assert_eq!(dead, ["docs/a.md: gone.md leads nowhere", "docs/a.md: ../x.svg leads nowhere"]);
         let wrong = dead_links(Path::new("/nowhere"), Path::new("docs/a.md"), "[a](b.md#three)", &all);
         assert_eq!(wrong.len(), 1);
+    }
+
+    #[test]
+    fn placeholders_are_found() {
+        let found = placeholders(Path::new("p.md"), "one\n| @@HOUR@@ |\nlast");
+        assert_eq!(found, ["p.md:2: `| @@HOUR@@ |` is not filled in"]);
     }
 
     #[test]
