@@ -33,6 +33,7 @@ pub use orders::{KeepalivedNotice, KeepalivedState};
 pub use report::{AdvertisementReport, GroupReport, PeerReport, SwitchReport};
 pub use role_handle::{GroupRoleHandle, RoleView};
 pub use status::{DroppedAdvertisements, GroupStatus, PeerStatus, RoleSwitch};
+pub(crate) use steady::boottime_now;
 pub use steady::{boottime_of_group_time, group_time_ns};
 pub use wire::{ADVERTISEMENT_BYTES, AdvertisementCodec, DropReason};
 

@@ -16,7 +16,7 @@
 
 use crate::Error;
 use crate::export::WorkerProgress;
-use crate::group::group_time_ns;
+use crate::group::{boottime_now, group_time_ns};
 use crate::intake::{PACKETS_PER_BATCH, PacketIntake};
 use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
@@ -345,10 +345,6 @@ impl MeterWorker {
             silence.mark_packet_loss();
         }
     }
-}
-
-fn boottime_now() -> MonoTime {
-    MonoTime::from_nanos(clock::boottime_ns())
 }
 
 /// Converts the time of a packet to `CLOCK_BOOTTIME`.

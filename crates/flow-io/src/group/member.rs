@@ -2,7 +2,9 @@
 //! advertisements of its own.
 
 use super::orders::RoleCommandSource;
-use super::steady::{PeerClockOffsets, SteadyClockOffset, group_time_ns, shift_time, shift_times};
+use super::steady::{
+    PeerClockOffsets, SteadyClockOffset, boottime_now, group_time_ns, shift_time, shift_times,
+};
 use super::transit::TransitDelays;
 use super::{
     ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupRoleHandle, GroupStatus,
@@ -131,10 +133,6 @@ impl Drop for GroupMember {
     fn drop(&mut self) {
         self.stop_thread();
     }
-}
-
-fn boottime_now() -> MonoTime {
-    MonoTime::from_nanos(clock::boottime_ns())
 }
 
 fn initial_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus {

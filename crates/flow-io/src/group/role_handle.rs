@@ -4,10 +4,10 @@
 //! the change never finds that it may export.
 
 use super::GroupStatus;
+use super::steady::boottime_now;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::GroupMembership;
 use packetrig_flow::group::{CopyComparison, GroupRole, GroupTerm, MeterCoverage, PacketCount, RoleChange};
-use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -113,7 +113,7 @@ impl GroupRoleHandle {
     /// was stopped and continues has lost the role, although it has not noticed this yet.
     pub fn may_export(&self) -> bool {
         // CLOCK_BOOTTIME also counts suspended time, so a meter that was suspended finds its deadline past.
-        self.may_export_at(MonoTime::from_nanos(clock::boottime_ns()))
+        self.may_export_at(boottime_now())
     }
 
     /// Reports whether records may be sent at a time of `CLOCK_BOOTTIME`.
@@ -177,11 +177,6 @@ impl GroupRoleHandle {
 
     pub fn coverage(&self) -> MeterCoverage {
         self.inputs().coverage
-    }
-
-    /// See [`GroupStatus::is_blind`].
-    pub fn is_blind(&self) -> bool {
-        self.copy_comparison().0
     }
 
     /// Returns [`GroupStatus::is_blind`] and [`GroupStatus::copy_comparison`] of one moment.

@@ -19,6 +19,11 @@ pub fn group_time_ns() -> u64 {
     epoch_ns().saturating_add(clock::boottime_ns())
 }
 
+/// Reads `CLOCK_BOOTTIME`, which also counts the time of a suspended machine.
+pub(crate) fn boottime_now() -> MonoTime {
+    MonoTime::from_nanos(clock::boottime_ns())
+}
+
 /// Converts a time of the group to `CLOCK_BOOTTIME`; the result is not later than now.
 pub fn boottime_of_group_time(group_ns: u64) -> MonoTime {
     MonoTime::from_nanos(group_ns.saturating_sub(epoch_ns()).min(clock::boottime_ns()))

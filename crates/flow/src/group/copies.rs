@@ -32,7 +32,8 @@ const MAX_REMEMBERED_COUNTS: usize = 128;
 const MIN_COUNT_INTERVAL: Nanos = Nanos::from_millis(10);
 /// Time after which a bound of the difference is replaced: packets that are in one copy only add up over time.
 const BOUND_LIFETIME: Nanos = Nanos::from_secs(5);
-/// If two counts were read within this time and two intervals of advertisements, they show whether packets were lost.
+/// If two counts were read within this time and two intervals of advertisements, they show a loss of packets, unless the cut
+/// was shorter than that.
 const MAX_READING_GAP: Nanos = Nanos::from_millis(150);
 /// Age of its count from which a member is not waited for. The interval of its advertisements comes in addition.
 const MAX_COUNT_AGE: Nanos = Nanos::from_secs(3);
@@ -80,6 +81,7 @@ struct CopyLoss {
 struct PeerCopy {
     boot: u64,
     interval: Nanos,
+    is_leaving: bool,
     /// Time of the latest count.
     counted_at: MonoTime,
     /// Time since which there is an upper bound: an earlier loss is part of it.
@@ -114,8 +116,7 @@ impl CopyLossDetector {
 
     /// Returns what all other members that count have shown.
     pub(super) fn comparison(&self, now: MonoTime) -> CopyComparison {
-        let counting =
-            self.peers.values().filter(|peer| now < peer.counted_at + MAX_COUNT_AGE + peer.interval);
+        let counting = self.peers.values().filter(|peer| peer.may_show_loss(now));
         let nobody =
             CopyComparison { losses: self.losses, bounded_since: MonoTime::default(), compared_until: now };
         counting.fold(nobody, |all, peer| CopyComparison {
@@ -169,16 +170,13 @@ impl CopyLossDetector {
             all_until: now - (other.seen_all_ago + MAX_NETWORK_DELAY),
             none_after: now - other.seen_none_ago,
         };
-        if other.role.is_leaving() {
-            self.peers.remove(&other.meter);
-            return;
-        }
         let peer = self.peers.entry(other.meter).or_insert_with(|| PeerCopy::new(other));
         // A meter that was started again counts from zero.
         if peer.boot != other.boot {
             *peer = PeerCopy::new(other);
         }
         peer.counted_at = count.none_after;
+        peer.is_leaving = other.role.is_leaving();
         let before = self.earlier.partition_point(|own| own.none_after + MAX_COPY_DELAY <= count.all_until);
         if let Some(own) = before.checked_sub(1).and_then(|latest| self.earlier.get(latest)) {
             peer.update_copy_bound(packet_difference(&count, own), self.own.packets, now);
@@ -208,12 +206,20 @@ impl PeerCopy {
         Self {
             boot: advertisement.boot,
             interval: advertisement.interval,
+            is_leaving: false,
             counted_at: MonoTime::default(),
             bounded_since: None,
             compared_until: MonoTime::default(),
             waiting: VecDeque::new(),
             most: [None; 2],
         }
+    }
+
+    /// Returns whether a later own count may show a loss by counts of this member.
+    fn may_show_loss(&self, now: MonoTime) -> bool {
+        // Of a member that leaves, only the counts are compared that it has sent.
+        let has_counts = !self.is_leaving || !self.waiting.is_empty();
+        has_counts && now < self.counted_at + MAX_COUNT_AGE + self.interval
     }
 
     fn forget_counts(&mut self) {

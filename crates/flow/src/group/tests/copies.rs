@@ -129,12 +129,14 @@ fn late_packet_count_compares_nothing() {
     member.set_seen_packets(count(4000, 4000));
     assert!(member.copy_comparison(at(4000)).compared_until < at(1800));
     assert_eq!(member.copy_comparison(at(6000)).compared_until, at(6000));
-    // One that leaves is not waited for at all.
+    // Of one that leaves, only its last count is waited for.
     count_alike(&mut member, 6000, 6200, 0);
     assert!(member.copy_comparison(at(6200)).compared_until < at(6200));
     let leaving = Advertisement { role: AdvertisedRole::LeavingStandby, ..peer_count(6210, 6210) };
     member.on_advertisement(&leaving, at(6210));
-    assert_eq!(member.copy_comparison(at(6220)).compared_until, at(6220));
+    assert!(member.copy_comparison(at(6220)).compared_until < at(6220));
+    member.set_seen_packets(count(6250, 6250));
+    assert_eq!(member.copy_comparison(at(6260)).compared_until, at(6260));
 }
 
 /// What is compared after a cut includes the cut.
